@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from quire.core.admission import charge
-from quire.core.admission.batch import Batch, SequenceSpan
+from quire.core.admission.batch import NO_SNAPSHOTS, Batch, SequenceSpan
 from quire.core.admission.dry import Shortage, shortage
 from quire.core.admission.inside import open_inside
 from quire.core.admission.prefetch import end_prefetches
@@ -44,21 +44,20 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
     waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
     sequences = _seat(registry, claims._claims)
     if registry.timed and sequences:  # a batch that is refused leaves everything as it was
-        for stream in setup.streams:
-            stream.store.refresh(now)
+        setup.refresh(now)
     parts += _settle(registry, claims._claims, sequences, ends)
-    snapshots = open_inside(setup, parts) if setup.inside_groups else None
+    snapshots = open_inside(setup, parts) if setup.inside_groups else NO_SNAPSHOTS
     admitted = list(claims._claims) if setup.config.receipts else None
     if registry.open_prefetches:
         end_prefetches(registry, [claim.prepared for claim in claims._claims])
     settle(claims)
     if registry.learners and sequences:
-        for (store, place), learner in registry.learners:
+        for store, place, learner in registry.learners:
             if store.is_due(place):
                 learn(store, place, learner)
     if others or out or claims.refused:
         refused = others + _slot_refusals(setup, out, lacked) + refused + claims.refused
-    return Batch(sequences, parts, registry.take_plan(), refused, waiting, claims=admitted, snapshots=snapshots)
+    return Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted, snapshots)
 
 
 def continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, ...]) -> Batch:
@@ -68,9 +67,9 @@ def continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, .
         setup.now()  # a caller's clock may raise, before the first change
     parts = [part for part in _parts_of(setup, step, continuing) if _extend_prompt(registry, part)]
     waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
-    snapshots = open_inside(setup, parts) if setup.inside_groups else None
+    snapshots = open_inside(setup, parts) if setup.inside_groups else NO_SNAPSHOTS
     admitted: list[Claim] | None = [] if setup.config.receipts else None
-    return Batch([], parts, registry.take_plan(), [], waiting, claims=admitted, snapshots=snapshots)
+    return Batch([], parts, registry.take_plan(), [], waiting, admitted, snapshots)
 
 
 def check_open(registry: Registry, claims: Claims) -> None:
@@ -95,13 +94,13 @@ def _parts_of(setup: Setup, step: Step, continuing: Iterable[Sequence]) -> list[
             fact = "it is given twice" if sequence in seen else "its prompt is computed"
             raise StateError(say(f"continuing {shown(sequence.id)}", fact, "pass each unfinished prompt once"))
         seen.add(sequence)
-        if setup.bounded:
+        if setup.state_groups:
             end = sequence.prepared.stop_after(start, end)
         stop = step.end(start, end, sequence.prepared)
         if stop is None:
             step.left = 0  # it waits, and so does every request behind it
             break
-        parts.append(SequenceSpan(sequence, start, stop))
+        parts.append((sequence, start, stop))
     return parts
 
 
@@ -112,10 +111,11 @@ def _fit_tokens(registry: Registry, claims: Claims, step: Step) -> tuple[list[in
     for place, claim in enumerate(claims._claims):
         if place == rows:
             return ends, _refuse(claims, place, "sequences", (place + 1, rows))
-        left, start = step.left, claim._hit.start
+        left, start, prepared = step.left, claim._hit.start, claim.prepared
         stop = start + claim.num_tokens
-        prepared = claim.prepared
-        end = step.end(start, prepared.stop_after(start, stop) if setup.bounded else stop, prepared)
+        if setup.state_groups:
+            stop = prepared.stop_after(start, stop)
+        end = step.end(start, stop, prepared) if step.limited else stop
         if end is None:
             return ends, _refuse(claims, place, "tokens", step.lack(start, claim.num_tokens, left, prepared))
         ends.append(end)
@@ -191,7 +191,7 @@ def _extend_prompt(registry: Registry, part: SequenceSpan) -> bool:
 
 
 def _left_out(continuing: tuple[Sequence, ...], parts: list[SequenceSpan]) -> list[Sequence]:
-    served = {part.sequence for part in parts}
+    served = {sequence for sequence, _, _ in parts}
     return [sequence for sequence in continuing if sequence not in served]
 
 
@@ -215,7 +215,8 @@ def _seat(registry: Registry, claims: list[Claim]) -> list[Sequence]:
 def _settle(registry: Registry, claims: list[Claim], sequences: list[Sequence], ends: list[int]) -> list[SequenceSpan]:
     """Then slots, onboards and copies, one request after the other; what each computes now."""
     setup, parts = registry.setup, []
-    for claim, sequence, end in zip(claims, sequences, ends, strict=False):  # tokens may have sufficed for more
+    for place, claim in enumerate(claims):  # tokens may have sufficed for more
+        sequence, end = sequences[place], ends[place]
         prepared, hit, decodes = claim.prepared, claim._hit, claim.purpose == "decode"
         received = decodes and setup.groups_differ
         if setup.windows:
@@ -229,7 +230,7 @@ def _settle(registry: Registry, claims: list[Claim], sequences: list[Sequence], 
         )  # fmt: skip
         if claim._cross_hit is not None:
             _settle_across(setup, claim, sequence.row)
-        parts.append(SequenceSpan(sequence, sequence.start, end))
+        parts.append((sequence, sequence.start, end))
         sequence._received = received
         sequence._granted = prepared.end if decodes else end
         if received or setup.bounded:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from quire.core.records.errors import StateError, shown
@@ -11,13 +13,7 @@ from quire.core.records.span import Span
 from quire.core.state.claim import RECEIPTS_OFF, Claim, Refusal
 from quire.core.state.sequence import Sequence
 
-
-class SequenceSpan(NamedTuple):
-    """What a sequence computes now; a plain pair of numbers, since most callers never ask for the Span."""
-
-    sequence: Sequence
-    start: int
-    end: int
+SequenceSpan = tuple[Sequence, int, int]  # what a sequence computes now: from and to; most never ask for the Span
 
 
 class Snapshot(NamedTuple):
@@ -28,7 +24,8 @@ class Snapshot(NamedTuple):
     slot: int
 
 
-Snapshots = dict[Sequence, tuple[Snapshot, ...]]
+Snapshots = Mapping[Sequence, tuple[Snapshot, ...]]
+NO_SNAPSHOTS: Snapshots = MappingProxyType({})
 
 
 class Batch:
@@ -43,15 +40,14 @@ class Batch:
         plan: Plan,
         refused: list[Refusal],
         waiting: list[Sequence],
-        *,
-        claims: list[Claim] | None = None,
-        snapshots: Snapshots | None = None,
+        claims: list[Claim] | None,
+        snapshots: Snapshots,
     ) -> None:
         self.sequences = sequences
         self.plan = plan
         self.refused = refused
         self.waiting = waiting  # continuing ones without a span: no budget left, or open claims hold what they need
-        self.snapshots = snapshots or {}  # states to write inside the spans, where groups are `snapshot_inside`
+        self.snapshots = snapshots  # states to write inside the spans, where groups are `snapshot_inside`
         self._parts = parts
         self._claims = claims  # of the sequences, for their receipts; None: there are none
         self._spans: dict[Sequence, Span] | None = None

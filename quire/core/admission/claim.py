@@ -25,7 +25,8 @@ from quire.core.state.setup import Setup
 def claim_batch(registry: Registry, requests: Iterable[Request | Prepared], purpose: Purpose) -> Claims:
     """Hold every reusable page of the batch before any slot moves."""
     setup = registry.setup
-    check_device(setup, "claim")
+    if not setup.smallest_pool:
+        check_device(setup, "claim")
     ready = ready_for(setup, requests, purpose)
     check_ids(registry, ready)
     now = setup.now() if setup.config.receipts else None  # before the first change: a caller's clock may raise
@@ -74,8 +75,10 @@ def never_fits(setup: Setup, prepared: Prepared, purpose: Purpose) -> Refusal | 
         if together > config.max_chunk:
             return Refusal(request, "tokens", together, config.max_chunk, never=True)
     longest = max(least, prepared._length + prepared._new_tokens) if request.max_new_tokens else least
-    if setup.only_full and request.beams == 1 and -(-longest // setup.block_size) <= setup.smallest_share:
-        return None  # the usual case: every group takes the same
+    # as if beams shared nothing and nothing were forgotten; a state has one page more
+    most = -(-(longest + setup.most_extra) // setup.block_size) * request.beams + 1
+    if places is None and most <= setup.smallest_share:
+        return None  # the usual case: there is far more room than that
     if places is not None and places.blocks > config._encoder_columns:
         most = config._encoder_columns * config.block_size
         return Refusal(request, "tokens", places.length, most, never=True, group=setup.own_groups.stop)

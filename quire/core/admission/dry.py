@@ -39,7 +39,8 @@ def shortage(setup: Setup, claims: list[Claim]) -> Shortage | None:
         for group in groups:
             for claim in claims:
                 most += claim._cold[group] + claim._takes[group] + setup.shared[group]
-        if most > setup.available(groups[0]):
+        store, place = setup.pools[groups[0]]
+        if most > store.available(place):
             return _run_dry(setup, claims, _trades(setup, claims), _cold_once(setup, claims))
     return None  # the usual case
 

@@ -173,7 +173,7 @@ def _mark_used(registry: Registry, kept: HeldHit) -> None:
         root = cross.roots.find(prepared.request.scope.key)
         if root != NO_ROOT:
             cross.store.use(root, places.chain, kept.cross_hit.blocks)
-    for (store, place), learner in registry.learners:
+    for store, place, learner in registry.learners:
         if store.is_due(place):
             learn(store, place, learner)
 

@@ -10,12 +10,13 @@ import numpy as np
 
 from quire.core.admission import charge
 from quire.core.admission.batch import SequenceSpan, Snapshot, Snapshots
+from quire.core.state.sequence import Sequence
 from quire.core.state.setup import Setup
 
 
 def open_inside(setup: Setup, parts: list[SequenceSpan]) -> Snapshots:
     """Pages for the snapshots inside these parts of prompts; where the step shall write each that it got."""
-    written: Snapshots = {}
+    written: dict[Sequence, tuple[Snapshot, ...]] = {}
     for sequence, start, end in parts:
         prepared = sequence.prepared
         for group in setup.inside_groups:

@@ -45,13 +45,16 @@ def _checked(setup: Setup, item: Request | Prepared) -> Prepared:
 
 def check_ids(registry: Registry, ready: list[Prepared]) -> None:
     """Every request of a batch has an id of its own, and no live sequence has it."""
-    seen: set[Hashable] = set()
     for prepared in ready:
         name = prepared.request.id
         if name in registry.sequences:
             raise StateError(say(f"claim for request {shown(name)}", "a sequence of that id is live", "use another id"))
+    if len(ready) == 1:
+        return
+    seen: set[Hashable] = set()
+    for prepared in ready:
+        name = prepared.request.id
         if name in seen:
-            raise InputError(
-                say(f"claim for request {shown(name)}", "it is twice in the batch", "give every request its own id")
-            )
+            fact = "it is twice in the batch"
+            raise InputError(say(f"claim for request {shown(name)}", fact, "give every request its own id"))
         seen.add(name)

@@ -29,22 +29,24 @@ def make_promise(setup: Setup, claim: Claim, explains: bool = False) -> int:
     if computes or not setup.groups_differ:
         claim._hit = hit = store.walk(prepared._chain, root, usable, setup.partial_policy)
         claim._cold = store.claim(hit)
-        if hit.source >= 0 and _source_in_the_way(setup, hit):
+        partial = hit.source >= 0
+        if partial and _source_in_the_way(setup, hit):
             store.unclaim(hit)
             claim._hit = hit = store.walk(prepared._chain, root, usable, 0)
             claim._cold = store.claim(hit)
+            partial = False
         claim.junction = _junction(setup, hit, usable) if setup.state_groups and prepared._keep else None
         if prepared._marks is not None:
             prepared.part_at(claim.junction or 0)
         claim._takes = charge.takes(setup, prepared, hit)
     else:
-        claim.junction = None
+        claim.junction, partial = None, False
         claim._hit = hit = store.walk(prepared._chain, root, usable, 0)
         claim._cold = store.claim(hit, charge.needs(setup, prepared))
         claim._takes = charge.decode_takes(setup, prepared, hit)
     claim.num_tokens = prepared.end - hit.start if computes else 0
     claim._cross_hit = _look_across(setup, claim) if setup.cross is not None else None
-    copies = hit.source >= 0 or setup.state_groups
+    copies = partial or setup.state_groups
     claim.onboards = _from_below(setup, claim) if copies and len(setup.config.tiers) > 1 else claim._cold
     if not explains:
         return -1

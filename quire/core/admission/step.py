@@ -10,7 +10,7 @@ from quire.core.state.prepared import Prepared
 class Step:
     """The budgets of one step."""
 
-    __slots__ = ("all_or_nothing", "left", "max_chunk")
+    __slots__ = ("all_or_nothing", "left", "limited", "max_chunk")
 
     def __init__(
         self, token_budget: int | None, max_chunk: int | None, all_or_nothing: bool, config: CacheConfig
@@ -27,12 +27,11 @@ class Step:
             max_chunk = longest  # slots are only reserved for chunks up to that
         self.left = token_budget
         self.max_chunk = max_chunk  # longest part of a prompt per step; None: a prompt is computed whole
+        self.limited = max_chunk is not None or token_budget is not None
         self.all_or_nothing = all_or_nothing
 
     def end(self, start: int, end: int, prepared: Prepared) -> int | None:
         """Where to stop: at the end, or for a chunk where the budget ends or the prompt may be cut; None: nowhere."""
-        if self.max_chunk is None and self.left is None:
-            return end
         limit = end - start
         if self.max_chunk is not None:
             limit = min(limit, self.max_chunk, limit if self.left is None else self.left)

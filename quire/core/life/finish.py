@@ -21,9 +21,12 @@ NOTHING = Finished(())
 
 def finish_plan(registry: Registry, plan: Plan, failed: Iterable[int]) -> Finished:
     """Close a plan; `failed` are the numbers of its moves that did not happen."""
-    if type(failed) is tuple and not failed and type(plan) is Plan and registry.plans.get(plan.number) is plan:
-        registry.close_plan(plan.number)
-        return NOTHING  # the usual case: a step's plan, and all of it happened
+    if type(failed) is tuple and not failed and type(plan) is Plan:  # the usual case: all of it happened,
+        if registry.plans.get(plan.number) is plan:
+            registry.close_plan(plan.number)
+            return NOTHING
+        if not len(plan.moves) and plan.number < registry.next_plan:
+            return NOTHING  # or there was nothing to do
     if not isinstance(plan, Plan):
         raise InputError(say(f"finish of a {type(plan).__name__}", "it is no Plan", "pass a plan of this cache"))
     named = listed("failed moves", failed)

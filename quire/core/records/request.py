@@ -22,6 +22,7 @@ NO_MEDIA: tuple[Media, ...] = ()
 NO_SNAPSHOTS: tuple[int, ...] = ()
 NO_UNCUT: tuple[Span, ...] = ()
 _INT32 = np.dtype(np.int32)
+_ONE, _NONE = 1, 0  # what is left out need not be checked
 _TOLD = ("scope", "length", "reuse", "reuse_limit", "beams", "extra_tokens", "max_new_tokens", "encoder")
 
 
@@ -42,8 +43,8 @@ class Request:
     retention: Retention | None = None
     reuse: bool = True  # False: neither looked up nor stored
     reuse_limit: int | None = None  # leading tokens that may be reused, when that is not all; storing knows no limit
-    beams: int = 1  # slots for forking into this many at the end of the prompt
-    extra_tokens: int = 0  # slots behind the prompt, for drafts
+    beams: int = _ONE  # slots for forking into this many at the end of the prompt
+    extra_tokens: int = _NONE  # slots behind the prompt, for drafts
     max_new_tokens: int = 0  # what it may still generate
     snapshots: Sequence[int] = NO_SNAPSHOTS  # block edges where state groups keep one, besides the regular ones
     encoder: Encoder | None = None  # what cross groups read
@@ -58,10 +59,11 @@ class Request:
             )
         if not len(self.tokens):
             raise InputError(say(f"request {shown(self.id)}", "it has no tokens", "pass at least one token"))
-        plain = type(self.beams) is type(self.extra_tokens) is type(self.max_new_tokens) is int
-        if not plain or self.length is not None or self.beams != 1 or self.extra_tokens or self.max_new_tokens:
+        new = self.max_new_tokens
+        usual = self.beams is _ONE and self.extra_tokens is _NONE and self.length is None
+        if not usual or type(new) is not int or new < 0:
             self._check_numbers()
-        if type(self.reuse) is not bool:
+        if self.reuse is not True and self.reuse is not False:
             fact = f"its reuse is {shown(self.reuse)}"
             raise InputError(say(f"request {shown(self.id)}", fact, "pass True or False"))
         if self.reuse_limit is not None and (type(self.reuse_limit) is not int or self.reuse_limit < 0):

@@ -47,7 +47,7 @@ class Claims:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._settled:
+        if self._ref is not None:  # else they were admitted
             self.drop()
 
     def drop(self) -> None:

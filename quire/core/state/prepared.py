@@ -42,8 +42,9 @@ class Prepared:
         self.request = request
         self._seated = False
         self._fits: Purpose | None = None  # it was seen that the whole cache has room for it, for this
-        self._length = num_tokens if request.length is None else request.length
-        self.end = min(self._length, num_tokens)  # first token that is not computed here
+        length = request.length
+        self._length = num_tokens if length is None else length
+        self.end = num_tokens if length is None or length > num_tokens else length  # first that is not computed here
         if request.uncut:
             _check_uncut(request, self.end)
         self._keep = setup.config.reuse and request.reuse
@@ -140,9 +141,9 @@ class Prepared:
     def stop_after(self, start: int, end: int) -> int:
         """Where a step that begins at `start` must end at the latest."""
         setup = self._setup
-        if start >= end or not setup.bounded:
-            return end
-        return min(layer._next_stop(start, end, self._marks, setup.block_size) for layer in setup.layers)
+        for group in setup.state_groups if start < end else ():
+            end = setup.layers[group]._next_stop(start, end, self._marks, setup.block_size)
+        return end
 
 
 class Places:

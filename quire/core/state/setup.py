@@ -46,6 +46,7 @@ class Setup:
     smallest_share: int  # slots of a pool for each of its groups, where that is least
     bounded: bool  # some group forgets
     groups_differ: bool  # groups may hold different parts of one prompt
+    most_extra: int  # tokens of room that some group always has behind a sequence
     same_reach: bool  # every group of its own tokens makes room for as many: no states, and no room of its own
     only_full: bool  # every group takes the same pages: neither bounded nor cross, without room of its own
     partial_policy: int  # the store's word for which partial hits are allowed
@@ -77,8 +78,9 @@ class Setup:
 
     def refresh(self, now: int) -> None:
         """Let retention durations that have passed run out."""
-        for stream in self.streams:
-            stream.store.refresh(now)
+        self.store.refresh(now)
+        if self.cross is not None:
+            self.cross.store.refresh(now)
 
 
 def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName) -> Setup:
@@ -109,6 +111,7 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
         smallest_share=min([device_slots[some[0]] // len(some) for some in sharers]),
         bounded=bounded,
         groups_differ=bounded or len(own_groups) > 1,
+        most_extra=max(group.extra_tokens or 0 for group in layers),
         same_reach=not (roomy or any(layers[group].current for group in own_groups)),
         only_full=not (bounded or across or roomy),
         partial_policy=1 + config.copy_on_partial_reuse if config._partial_hits else 0,

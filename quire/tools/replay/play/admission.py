@@ -26,10 +26,10 @@ class AdmissionResult:
     lost: int = 0  # prompt tokens that were estimated to be there, and were not
     receipts: dict[Hashable, Receipt] = field(default_factory=dict)  # of those admitted, where receipts are made
 
-    def add(self, span: SequenceSpan) -> None:
+    def add(self, sequence: Live, start: int, end: int) -> None:
         """The step computes these tokens."""
-        self.spans.append(span)
-        self.num_tokens += span.end - span.start
+        self.spans.append((sequence, start, end))
+        self.num_tokens += end - start
 
     def take(self, batch: Batch, start: int, tokens: int, explains: bool) -> None:
         """Add a batch of one request, for which so many tokens from `start` on were estimated."""
@@ -38,7 +38,7 @@ class AdmissionResult:
             self.receipts.update(receipts_of(batch))
         for sequence in batch.sequences:
             self.admitted.append(sequence)
-            self.add(SequenceSpan(sequence, sequence.computed, batch.spans[sequence].end))
+            self.add(sequence, sequence.computed, batch.spans[sequence].end)
             self.estimate += tokens
             self.lost += max(0, start - sequence.computed)
 
@@ -100,10 +100,9 @@ class TwoPhase:
         result = AdmissionResult(admitted=batch.sequences, refused=batch.refused, found=starts)
         if self._explains:
             result.receipts = receipts_of(batch)
-        for span in batch._parts:
-            sequence, start, end = span
+        for sequence, start, end in batch._parts:
             computed, promised = sequence.computed, starts.get(sequence.id, start)
-            result.add(span if computed == start else SequenceSpan(sequence, computed, end))
+            result.add(sequence, computed, end)
             result.estimate += end - promised
             if computed < promised:
                 result.lost += promised - computed

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from quire import Prepared, Probe
 from quire import Sequence as Live
-from quire.core.admission.batch import SequenceSpan
 from quire.tools.replay.play.admission import AdmissionResult
 from quire.tools.replay.play.timed_cache import TimedCache
 from quire.tools.replay.play.token_budget import part_of
@@ -41,7 +40,7 @@ class OneAtATime:
         if continuing:
             batch = self._cache.admit(self._cache.claim([]), continuing)
             for sequence, span in batch.spans.items():
-                result.add(SequenceSpan(sequence, span.start, span.end))
+                result.add(sequence, span.start, span.end)
             result.estimate = result.num_tokens
             if left is not None:
                 left -= result.num_tokens

@@ -275,7 +275,7 @@ class Player:
         self._spend(seconds)
         self.tally.moved(self._now, moved)
         self._decoders.turn += 1 if decoding else 0
-        ran = [span.sequence for span in result.spans]
+        ran = [sequence for sequence, _, _ in result.spans]
         self.cache.commit(ran if len(ran) > 1 else ran[0])
         self._num_steps += 1
         for sequence, _, end in result.spans:

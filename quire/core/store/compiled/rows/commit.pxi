@@ -41,7 +41,7 @@ cdef int commit_check(State *s, const int32_t *rows, const int32_t *computed, Py
 cdef int32_t lowest_offer(State *s, int32_t row, int32_t last) noexcept nogil:
     """The first column that a commit up to `last` blocks offers in some group. The nodes from there to the row's tip
     are needed; a window's far end is climbed to only if a page there has no node yet."""
-    cdef int32_t i, edge, low = s.committed[row]
+    cdef int32_t i, edge, opened, low = s.committed[row]
     cdef Stake *stake
     cdef Pool *g
     for i in range(s.num_groups):
@@ -52,8 +52,9 @@ cdef int32_t lowest_offer(State *s, int32_t row, int32_t last) noexcept nogil:
         low = min(low, stake.shown)
         if g.keep >= 0 and last > s.committed[row]:
             edge = min(low, last - g.keep)
-            if stake.front < edge:
-                low = min(low, first_open(s, g, row, max(stake.front, g.sink), edge))
+            opened = first_open(s, g, row, max(stake.front, g.sink), edge) if stake.front < edge else edge
+            if opened < edge:
+                low = opened
     return low
 
 

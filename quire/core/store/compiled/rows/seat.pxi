@@ -34,13 +34,15 @@ cdef void seat_span(State *s, Pool *g, Path *path, int32_t row, int32_t first, i
     cdef int32_t *pages = pages_of(s, g, row)
     cdef int32_t *slots = slots_of(s, g, row)
     cdef int32_t *frozen = NULL if path.pages == NULL else path.pages + g.index * path.num_nodes
+    cdef int64_t *expiry = g.room.times.expiry
     cdef int32_t b, p, t, unlisted = 0
+    cdef bint promises = g.num_peaks > 0
     cdef Page *page
     cdef Stake *promiser
     for b in range(first, last):
         p = at(&s.tree, path.nodes[b]).page[g.index] if frozen == NULL else frozen[b]
         page = page_at(g, p)
-        if g.num_peaks:
+        if promises:
             promiser = promiser_of(s, g, b, p)
             if promiser != NULL:
                 keep_more(g, promiser, 1)
@@ -54,8 +56,8 @@ cdef void seat_span(State *s, Pool *g, Path *path, int32_t row, int32_t first, i
                 t = hottest(g, page)
                 leave_idle(g, t, page)
                 g.tiers[t].num_idle -= 1
-            if g.room.times.expiry != NULL:
-                g.room.times.expiry[p] = -1
+            if expiry != NULL:
+                expiry[p] = -1
         pages[b], slots[b] = p, page.slot[0]
     g.tiers.num_idle -= unlisted
 
