@@ -156,8 +156,12 @@ class Cache(ColderTiers):
             if type(requests) in (list, tuple) and not requests:
                 check_device(self._setup, "claim")
                 return self._noted(continue_batch(self._registry, step, own))
-            with claim_batch(self._registry, requests, "compute") as claims:
+            claims = claim_batch(self._registry, requests, "compute")
+            try:
                 batch = admit_batch(self._registry, claims, step, own)
+            except BaseException:  # refused, or interrupted: nothing stays held
+                claims.drop()
+                raise
             return self._noted(batch) if self._watchers else batch
 
     def _noted(self, batch: Batch) -> Batch:
