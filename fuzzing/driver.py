@@ -208,7 +208,7 @@ class Driver(Choices):
             self.asks.make(self.player.name("o"), self.asks.cold_path() if self.chance(0.5) else None),
             self.player.name("q"),
         )
-        from_ = self.rng.randint(0, len(ask.tokens)) if self.chance(0.5) else 0
+        from_ = self.rng.randint(0, min(len(ask.tokens), self.world.max_length)) if self.chance(0.5) else 0
         if self.chance(0.2):
             self.player.find_in_vain(key, ask, from_)
         elif len(self.player.found) < MAX_FOUND:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fuzzing.compare import Mismatch
 from fuzzing.oracle import reach
+from fuzzing.oracle.charge import Charge
 from fuzzing.oracle.page import Page
 from fuzzing.oracle.state import Claim, State
 from fuzzing.oracle.tree import path_of
@@ -82,8 +83,12 @@ def in_the_way(state: State, claim: Claim) -> bool:
     """A block to copy from that could never stand beside its copy, and cannot become the copy either."""
     if claim.source is None:
         return False
-    rooms = [state.world.tiers[0][state.groups[some[0]]] - sum(2 + len(claim.pages[group]) for group in some)
-             for some in state.sharers]  # fmt: skip
+    rooms = []  # at each copy: what a pool has left, when the groups before it have all that they may ever take
+    for some in state.sharers:
+        worst = [Charge(state.world, claim.ask, state.kinds[group]).worst(claim.purpose) for group in some]
+        for place in range(len(some)):
+            waiting = sum(1 + len(claim.pages[group]) for group in some[place:])
+            rooms.append(state.world.tiers[0][state.groups[some[0]]] - sum(worst[:place]) - waiting - 1)
     used = any(page.holders or page.claims or page.stays for page in claim.sources)
     mine = state.tree.is_leaf(claim.source) and not used
     return min(rooms) < 0 and not mine

@@ -195,8 +195,8 @@ def test_holds_of_an_unfinished_prompt_are_counted_together(store: StoreName) ->
 
 
 def test_a_source_that_could_never_stand_beside_its_copies_is_left(store: StoreName) -> None:
-    """pool-14: two requests with one source: the second copies a page of each group, for which five slots are few."""
-    for slots, start in ((5, 4), (6, 6)):
+    """pool-14: two requests with one source: the second copies a page of each group, for which four slots are few."""
+    for slots, start in ((4, 4), (5, 6)):
         cache = build(store, slots, groups=TWO)
         run(cache, Request("a", tokens(range(8))))
         with cache.claim([Request(name, tokens(range(6), 99)) for name in ("b", "c")]) as claims:

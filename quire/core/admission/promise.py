@@ -30,7 +30,7 @@ def make_promise(setup: Setup, claim: Claim, explains: bool = False) -> int:
         claim._hit = hit = store.walk(prepared._chain, root, usable, setup.partial_policy)
         claim._cold = store.claim(hit)
         partial = hit.source >= 0
-        if partial and _source_in_the_way(setup, hit):
+        if partial and _source_in_the_way(setup, claim, hit):
             store.unclaim(hit)
             claim._hit = hit = store.walk(prepared._chain, root, usable, 0)
             claim._cold = store.claim(hit)
@@ -61,15 +61,27 @@ def _junction(setup: Setup, hit: Hit, usable: int) -> int | None:
     return edge if parts and edge > hit.start else None
 
 
-def _source_in_the_way(setup: Setup, hit: Hit) -> bool:
+def _source_in_the_way(setup: Setup, claim: Claim, hit: Hit) -> bool:
     """The pool could never hold the source of a partial hit beside what the request takes: do without it."""
-    if setup.smallest_share - hit.blocks >= 2:
+    if setup.smallest_share - hit.blocks >= 2 and len(setup.sharers) == len(setup.groups):
         return False  # the usual case: there is far more room than that
     own = [groups for groups in setup.sharers if groups[0] in setup.own_groups]
-    if all(setup.device_slots[some[0]] >= sum(len(hit.held(group)) + 2 for group in some) for some in own):
+    if not any(_is_crowded(setup, claim, hit, groups) for groups in own):
         return False  # the source and its copy fit side by side; then the source makes room
     leaf, held, num_claims, _ = setup.store.source_state(hit)
     return not (leaf and not any(held) and all(claims == 1 for claims in num_claims))
+
+
+def _is_crowded(setup: Setup, claim: Claim, hit: Hit, groups: tuple[int, ...]) -> bool:
+    """Whether a pool has no room for the copy of some group: those before it have all they may ever take by then, and
+    it and those behind it their hits and sources."""
+    room, held = setup.device_slots[groups[0]], [len(hit.held(group)) + 1 for group in groups]
+    for place, group in enumerate(groups):
+        if room < sum(held[place:]) + 1:
+            return True
+        if place + 1 < len(groups):
+            room -= charge.worst(setup, claim.prepared, group, claim.purpose)
+    return False
 
 
 def _look_across(setup: Setup, claim: Claim) -> Hit | None:
