@@ -43,7 +43,7 @@ class EngineConfig:
     rank: int = 0  # of this engine among data-parallel ones, as events say it
     event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes, shared by engines behind one router
     disk_pages: int | Sequence[int] = 0  # slots on disk, behind host memory; what is there lasts (Engine(disk=...))
-    eviction: Eviction = "lru"  # which idle page goes first; adaptive learns it from what is asked again
+    eviction: Eviction = "auto"  # which idle page goes first, as in CacheConfig
 
     def __post_init__(self) -> None:
         keep_tuples(self, "device_pages", "host_pages", "disk_pages")

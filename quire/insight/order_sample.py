@@ -14,11 +14,11 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from quire.core.cache import Cache
-from quire.core.records.config import CacheConfig, Eviction, TierConfig
+from quire.core.records.config import CacheConfig, Order, TierConfig
 from quire.core.records.request import Request
 from quire.insight.block_table import Keys
 
-ORDERS: tuple[Eviction, ...] = get_args(Eviction)
+ORDERS: tuple[Order, ...] = get_args(Order)
 MOST_USES = 1 << 13
 MOST_KEYS = 1 << 18
 MOST_SLOTS = 1 << 15
@@ -84,7 +84,7 @@ class OrderSample:
         yield {order: (number - hits["lru"]) / asked if asked else 0.0 for order, number in hits.items()}
 
 
-def _hits(uses: list[SampledUse], order: Eviction, slots: int, since: float) -> Iterator[int]:
+def _hits(uses: list[SampledUse], order: Order, slots: int, since: float) -> Iterator[int]:
     """Blocks that a cache of this order hits, in parts."""
     now = 0.0
     longest = min(max((len(use.keys) for use in uses), default=1), slots - 1)

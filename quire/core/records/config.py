@@ -19,7 +19,8 @@ MOST_GHOSTS = 64  # of a slot
 MOST_USES = 255  # that are counted of a page
 MOST_SCOPES = 64  # that a receipt looks into
 SEED_BYTES = 16
-Eviction = Literal["lru", "adaptive", "release_order"]
+Order = Literal["lru", "adaptive", "release_order"]  # of eviction
+Eviction = Literal["auto", "lru", "adaptive", "release_order"]
 RENAMED = {"empty_first": "lru"}  # orders, by their old names
 EVENT_SEED = os.urandom(SEED_BYTES)  # of this process
 
@@ -40,6 +41,11 @@ class TierConfig:
         return self.slots if isinstance(self.slots, int) else self.slots[pool]
 
 
+def usual_order(groups: Sequence[LayerGroup]) -> Order:
+    """What "auto" means: the order that learns, but for models with windows or states, where LRU may hit more."""
+    return "adaptive" if all(group.kind == "full" for group in groups) else "lru"
+
+
 @dataclass(frozen=True, slots=True)
 class CacheConfig:
     """Sizes and rules of one cache."""
@@ -56,7 +62,7 @@ class CacheConfig:
     copy_on_partial_reuse: bool = True  # also from blocks in use or with children; False: only idle leaves
     shadows: bool = True  # an onboarded page keeps its colder copy while nobody needs the room
     offload_min_priority: int = 30  # idle pages below it are dropped instead of offloaded
-    eviction: Eviction = "lru"  # which idle page goes first; adaptive learns it from what is asked again
+    eviction: Eviction = "auto"  # which idle page goes first: learned from what is asked again, or "lru"; kept as one
     ghosts: int = 8  # pages that are gone and remembered, per slot of all tiers; for the adaptive order and receipts
     min_uses: int = 1  # of a page that `offload` copies down early; for the adaptive order
     receipts: bool = False  # every claim says why it missed what it missed; gone pages are remembered in every order
@@ -89,8 +95,10 @@ class CacheConfig:
             warnings.warn(fact, DeprecationWarning, stacklevel=4)
             object.__setattr__(self, "eviction", name)
         if not isinstance(self.eviction, str) or self.eviction not in get_args(Eviction):
-            cure = "use 'lru', 'adaptive' or 'release_order'"
+            cure = "use 'auto', 'lru', 'adaptive' or 'release_order'"
             raise InputError(say(f"eviction {shown(self.eviction)}", "it is no known order", cure))
+        if self.eviction == "auto":
+            object.__setattr__(self, "eviction", usual_order(self.groups))
         if type(self.ghosts) is not int or not 0 <= self.ghosts <= MOST_GHOSTS:
             fact = f"it must be a whole number from 0 to {MOST_GHOSTS}"
             raise InputError(say(f"ghosts {shown(self.ghosts)}", fact, "8 of them per slot serve well"))

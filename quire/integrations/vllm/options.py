@@ -18,7 +18,7 @@ class ConnectorOptions:
     """Sizes and rules of the connector; the names are those of the extra config."""
 
     host: int  # bytes of host memory for pages, of all ranks together
-    eviction: Eviction = "lru"  # which page goes first; "adaptive" learns it
+    eviction: Eviction = "auto"  # which page goes first: "adaptive" learns it, but for models with windows "lru"
     checksums: bool = True  # of every page, made when it is stored and looked at when it is loaded
     store_decoded: bool = True  # blocks that hold generated tokens are kept too
     min_load_tokens: int = 1  # a hit that saves fewer tokens than this is not loaded

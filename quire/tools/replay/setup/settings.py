@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from quire import CacheConfig, InputError, RetainRange, Retention, TierConfig
-from quire.core.records.config import Eviction
+from quire.core.records.config import Eviction, usual_order
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
 from quire.tools.replay.setup.pace import USUAL, Pace, check_clock
@@ -67,7 +67,7 @@ class ReplaySettings:
     max_chunk: int | None = 8192  # longest part of a prompt that one step computes
     batch: int = 16  # waiting requests considered in one step
     two_phase: bool = True
-    eviction: Eviction = "lru"
+    eviction: Eviction = "auto"
     retain: tuple[RetainRange, ...] = ()  # of every request that brings none of its own
     decode_priority: int | None = None  # of generated tokens
     offload_min_priority: int = 30
@@ -117,6 +117,16 @@ class ReplaySettings:
     def admission(self) -> str:
         """Its name for people."""
         return "two-phase" if self.two_phase else "one at a time"
+
+    @property
+    def order(self) -> Eviction:
+        """The order of eviction that it has in the end; of a shape that there is not, what was asked."""
+        if self.eviction != "auto":
+            return self.eviction
+        try:
+            return usual_order(find_shape(self.shape).groups(self.block_size))
+        except InputError:
+            return self.eviction
 
     def config(self, trace: Trace) -> CacheConfig:
         """The cache for this trace."""
@@ -188,7 +198,7 @@ class ReplaySettings:
             "token_budget": self.token_budget,
             "max_chunk": self.max_chunk,
             "batch": self.batch,
-            "eviction": self.eviction,
+            "eviction": self.order,
             "retain": [[item.start, item.end, item.priority, item.seconds] for item in self.retain],
             "decode_priority": self.decode_priority,
             "offload_min_priority": self.offload_min_priority,

@@ -136,7 +136,7 @@ def plot(found: Sweep) -> Plot:
 def _lines(found: Sweep, axis: str, xs: list[int]) -> list[PlotSeries]:
     """A colour for each size of the others, and each policy but the order; its optimum has it, too."""
     names, others = varied(found), [name for name in many_sizes(found) if name != axis]
-    last = found.points[-1].settings.eviction
+    last = found.points[-1].settings.order
     curves: dict[str, dict[int, float]] = {}
     best: dict[str, dict[int, float]] = {}
     hues: dict[str, str] = {}
@@ -148,7 +148,7 @@ def _lines(found: Sweep, axis: str, xs: list[int]) -> list[PlotSeries]:
         limit = ", ".join(["optimum", *sizes, *_words(point, [name for name in names if name in _BOUNDS])])
         case = ", ".join([*sizes, *_words(point, [name for name in names if name != "eviction"])])
         hues[limit] = hues[label] = hues.setdefault(case, _COLOURS[len({*hues.values()}) % len(_COLOURS)])
-        if "eviction" in names and point.settings.eviction != last:
+        if "eviction" in names and point.settings.order != last:
             faint.add(label)
         curve = curves.setdefault(label, {})
         if not point.error:

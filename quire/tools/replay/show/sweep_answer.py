@@ -92,7 +92,7 @@ def _of_tier(ran: Sequence[Point], name: str, orders: bool) -> str:
     pairs = _pairs(ran, size, rest)
     if not pairs:
         return ""
-    less, more = max(pairs, key=lambda pair: (abs(_rate(pair[1]) - _rate(pair[0])), pair[0].settings.eviction != "lru"))
+    less, more = max(pairs, key=lambda pair: (abs(_rate(pair[1]) - _rate(pair[0])), pair[0].settings.order != "lru"))
     others = {tier: size for tier, size in memory_of(less.settings).items() if tier != name and size}
     where = (
         f" beside {' and '.join(f'{bytes_text(size)} of {tier}' for tier, size in others.items())}" if others else ""
@@ -100,19 +100,19 @@ def _of_tier(ran: Sequence[Point], name: str, orders: bool) -> str:
     grew = f"{bytes_text(size(more))} of {name} memory" + (
         f" instead of {bytes_text(size(less))}" if size(less) else ""
     )
-    order = f" in the {more.settings.eviction} order" if orders else ""
+    order = f" in the {more.settings.order} order" if orders else ""
     return f"{grew}{where} {_brings(less, more)}{order}."
 
 
 def _of_order(ran: Sequence[Point]) -> str:
     def order(point: Point) -> int:
-        return int(point.settings.eviction == "adaptive")
+        return int(point.settings.order == "adaptive")
 
     def rest(point: Point) -> object:
         facts = {name: value for name, value in _facts(point).items() if name != "eviction"}
         return tuple(sorted(memory_of(point.settings).items())), str(facts)
 
-    pairs = [pair for pair in _pairs(ran, order, rest) if pair[0].settings.eviction == "lru"]
+    pairs = [pair for pair in _pairs(ran, order, rest) if pair[0].settings.order == "lru"]
     if not pairs:
         return ""
     less, more = max(pairs, key=lambda pair: abs(_rate(pair[1]) - _rate(pair[0])))
