@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.admission.admit import admit_batch, check_open, continue_batch
+from quire.core.admission.admit import add_batch, admit_batch, check_open
 from quire.core.admission.batch import Batch
 from quire.core.admission.claim import claim_batch, give_back, open_claims
 from quire.core.admission.find import Found, find_pages, give_back_finds
 from quire.core.admission.prefetch import expire, give_back_prefetches
-from quire.core.admission.prepare import check_device, ready_for
+from quire.core.admission.prepare import ready_for
 from quire.core.admission.probe import Probe, explain_request, probe_batch, slots_to_completion
 from quire.core.admission.step import Step
 from quire.core.colder_tiers import ColderTiers
@@ -142,8 +142,7 @@ class Cache(ColderTiers):
         with self._asked():
             own = self._own(continuing) if continuing is not NOBODY else NOBODY
             check_open(self._registry, claims)
-            batch = admit_batch(self._registry, claims, step, own)
-            return self._noted(batch) if self._watchers else batch
+            return self._noted(admit_batch(self._registry, claims, step, own))
 
     def add_sequence_batch(
         self, requests: Iterable[Request | Prepared], *, token_budget: int | None = None, max_chunk: int | None = None,
@@ -153,16 +152,7 @@ class Cache(ColderTiers):
         step = Step(token_budget, max_chunk, all_or_nothing, self.config)
         with self._asked():
             own = self._own(continuing) if continuing is not NOBODY else NOBODY
-            if type(requests) in (list, tuple) and not requests:
-                check_device(self._setup, "claim")
-                return self._noted(continue_batch(self._registry, step, own))
-            claims = claim_batch(self._registry, requests, "compute")
-            try:
-                batch = admit_batch(self._registry, claims, step, own)
-            except BaseException:  # refused, or interrupted: nothing stays held
-                claims.drop()
-                raise
-            return self._noted(batch) if self._watchers else batch
+            return self._noted(add_batch(self._registry, requests, step, own))
 
     def _noted(self, batch: Batch) -> Batch:
         for watcher in self._watchers:

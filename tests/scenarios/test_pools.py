@@ -204,8 +204,21 @@ def test_a_source_that_could_never_stand_beside_its_copies_is_left(store: StoreN
             assert [claim.start for claim in claims] == [6, start]
 
 
+def test_a_source_is_left_where_the_groups_before_take_all_there_is(store: StoreName) -> None:
+    """pool-15: beside a page of its own, room and a spare of the first group there is none for the second's copy."""
+    groups = (LayerGroup("first", pool="kv", extra_tokens=1), LayerGroup("second", pool="kv"))
+    for slots, start in ((4, 0), (5, 3)):
+        cache = build(store, slots, groups=groups)
+        run(cache, Request("a", tokens(0, 0, 0, 0, 0)))
+        with cache.claim([Request("b", tokens(0, 0, 0, 0), beams=2)]) as claims:
+            assert [claim.start for claim in claims] == [start]
+            batch = cache.admit(claims)
+        assert [sequence.id for sequence in batch.sequences] == ["b"]
+        check(cache)
+
+
 def test_what_cannot_be_shared_is_refused() -> None:
-    """pool-15: pages of two sizes, an encoder's pages, a number per group where there are fewer pools."""
+    """pool-16: pages of two sizes, an encoder's pages, a number per group where there are fewer pools."""
     sizes = (LayerGroup("a", 64, pool="kv"), LayerGroup("b", 128, pool="kv"))
     with pytest.raises(InputError, match=r"'a' and 'b' in pool 'kv'.*64 and 128 bytes"):
         CacheConfig([TierConfig("device", 8)], groups=sizes)

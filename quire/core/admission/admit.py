@@ -11,15 +11,19 @@ from typing import Literal
 
 from quire.core.admission import charge
 from quire.core.admission.batch import NO_SNAPSHOTS, Batch, SequenceSpan
+from quire.core.admission.claim import claim_batch
 from quire.core.admission.dry import Shortage, shortage
 from quire.core.admission.inside import open_inside
 from quire.core.admission.prefetch import end_prefetches
+from quire.core.admission.prepare import check_device
 from quire.core.admission.probe import slots_now
 from quire.core.admission.step import Step
 from quire.core.records.errors import StateError, UnknownError, say, shown
+from quire.core.records.request import Request
 from quire.core.state.claim import Claim, Refusal
 from quire.core.state.claims import Claims, drop_from, settle
 from quire.core.state.learner import learn
+from quire.core.state.prepared import Prepared
 from quire.core.state.registry import Registry
 from quire.core.state.roots import NO_ROOT
 from quire.core.state.sequence import Sequence
@@ -57,10 +61,25 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
                 learn(store, place, learner)
     if others or out or claims.refused:
         refused = others + _slot_refusals(setup, out, lacked) + refused + claims.refused
-    return Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted, snapshots)
+    return Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted, snapshots=snapshots)
 
 
-def continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, ...]) -> Batch:
+def add_batch(
+    registry: Registry, requests: Iterable[Request | Prepared], step: Step, continuing: tuple[Sequence, ...]
+) -> Batch:
+    """Claim and admit at once."""
+    if type(requests) in (list, tuple) and not requests:
+        check_device(registry.setup, "claim")
+        return _continue_batch(registry, step, continuing)
+    claims = claim_batch(registry, requests, "compute")
+    try:
+        return admit_batch(registry, claims, step, continuing)
+    except BaseException:  # misuse, or an interrupt: nothing stays held
+        claims.drop()
+        raise
+
+
+def _continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, ...]) -> Batch:
     """The next parts of running prompts, and nobody new: what admitting no claims comes to."""
     setup = registry.setup
     if registry.timed:
@@ -69,7 +88,7 @@ def continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, .
     waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
     snapshots = open_inside(setup, parts) if setup.inside_groups else NO_SNAPSHOTS
     admitted: list[Claim] | None = [] if setup.config.receipts else None
-    return Batch([], parts, registry.take_plan(), [], waiting, admitted, snapshots)
+    return Batch([], parts, registry.take_plan(), [], waiting, admitted, snapshots=snapshots)
 
 
 def check_open(registry: Registry, claims: Claims) -> None:

@@ -40,8 +40,9 @@ class Batch:
         plan: Plan,
         refused: list[Refusal],
         waiting: list[Sequence],
-        claims: list[Claim] | None,
-        snapshots: Snapshots,
+        claims: list[Claim] | None = None,
+        *,
+        snapshots: Snapshots = NO_SNAPSHOTS,
     ) -> None:
         self.sequences = sequences
         self.plan = plan

@@ -42,9 +42,8 @@ class Prepared:
         self.request = request
         self._seated = False
         self._fits: Purpose | None = None  # it was seen that the whole cache has room for it, for this
-        length = request.length
-        self._length = num_tokens if length is None else length
-        self.end = num_tokens if length is None or length > num_tokens else length  # first that is not computed here
+        self._length = length = num_tokens if request.length is None else request.length
+        self.end = num_tokens if length > num_tokens else length  # first token that is not computed here
         if request.uncut:
             _check_uncut(request, self.end)
         self._keep = setup.config.reuse and request.reuse

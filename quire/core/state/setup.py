@@ -90,8 +90,7 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
     groups, own_groups = range(len(layers)), range(len(layers) - sum(group.cross for group in layers))
     device_slots = tuple(config.slots_of(0, group) for group in groups)
     bounded, roomy = any(group.bounded for group in layers), any(group.extra_tokens is not None for group in layers)
-    sharers = _sharers(config)
-    own = open_stream(module.Store, config, layers, own_groups, config._columns)
+    own, sharers = open_stream(module.Store, config, layers, own_groups, config._columns), _sharers(config)
     across = range(own_groups.stop, groups.stop)
     cross = open_stream(module.Store, config, layers, across, config._encoder_columns) if across else None
     return Setup(
