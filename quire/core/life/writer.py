@@ -78,10 +78,11 @@ class Writer(Handle[Writing]):
 
     def taken(self, group: int = 0) -> tuple[list[int], list[int]]:
         """Blocks and slots of a group that were taken when the writer was opened, or with the last `extend`."""
-        self._own(group)
-        if not self._kept.fresh:
+        fresh = self._kept.fresh
+        if not fresh or not isinstance(group, int) or not 0 <= group < len(fresh):
+            self._own(group)
             return [], []
-        blocks, _, slots = self._kept.fresh[group]
+        blocks, _, slots = fresh[group]
         return blocks.tolist(), slots.tolist()
 
     def _own(self, group: int) -> int:
@@ -304,7 +305,6 @@ def _written(registry: Registry, writing: Writing, end: int, skip: Skip) -> int:
     for group in setup.own_groups:
         have, which = writing.blocks[group], writing.pages[group]
         if not (left_out or writing.bad or writing.is_cut):
-            given.append(NONE)
             if not len(have) or have[-1] < stop:  # mostly: all of it
                 blocks.append(have)
                 pages.append(which)
@@ -323,9 +323,9 @@ def _written(registry: Registry, writing: Writing, end: int, skip: Skip) -> int:
             good = good & ~np.array(bad, np.bool_)
         blocks.append(have[good])
         pages.append(which[good])
-        given.append(which[due & ~good])
+        given.append((group, which[due & ~good]))
         writing.blocks[group], writing.pages[group] = have[~due], which[~due]
-    for group, some in enumerate(given):
+    for group, some in given:
         setup.store.unhold(group, some, now)
     if not any(map(len, blocks)):
         return 0
