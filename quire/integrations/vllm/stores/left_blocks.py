@@ -50,9 +50,11 @@ class LeftBlocks:
 
     def among(self, taken: AbstractSet[int]) -> dict[int, list[int]]:
         """Those of these blocks that may be left of somebody, by group."""
-        room = self._is_left.shape[1]
-        return {
-            group: left
-            for group, read in enumerate(self._read)
-            if (left := [block for block in taken if block < room and read[block]])
-        }
+        found: dict[int, list[int]] = {}
+        room = len(self._read[0])
+        for block in taken:
+            if block < room:
+                for group, read in enumerate(self._read):
+                    if read[block]:
+                        found.setdefault(group, []).append(block)
+        return found

@@ -25,6 +25,7 @@ LEAST_BLOCKS = 8
 MANY = 64  # blocks that a step hands out: no longer looked at one by one
 FEW = 4  # blocks that are stored before their turn: if more are handed out, all that is left goes with them
 NO_BLOCKS: Named = {}
+NONE: frozenset[int] = frozenset()
 Again = dict[int, list[int]] | None  # by group: left of somebody, and handed out; None: too many are handed out to tell
 NOBODYS: Again = {}
 Begin = Callable[[Stay, int, list[Part], dict[int, list[int]]], StoreJob]
@@ -110,10 +111,10 @@ class PageStores:
         for group, numbers in again.items():
             if not (stay.over or group in self._windowed):
                 continue
-            blocks = _places(stay.tables[group], first, stop, numbers)
-            blocks = [block for block in blocks if (group, block) not in stay.saved]
+            had = stay.saved.get(group, NONE)
+            blocks = [block for block in _places(stay.tables[group], first, stop, numbers) if block not in had]
             if blocks:
-                stay.saved.update([(group, block) for block in blocks])
+                stay.saved[group] = had.union(blocks)
                 found[group] = _as_run(blocks)
         return found
 
@@ -220,9 +221,12 @@ class PageStores:
 
 def _places(table: list[int], first: int, stop: int, numbers: list[int]) -> list[int]:
     """Where some of vLLM's blocks stand in a part of a table; looked for from its end, which vLLM hands out first."""
-    part = table[first:stop]
+    part, found = table[first:stop], []
     part.reverse()
-    return [first + len(part) - 1 - part.index(number) for number in numbers if number in part]
+    for number in numbers:
+        if number in part:
+            found.append(first + len(part) - 1 - part.index(number))
+    return found
 
 
 def _as_run(blocks: list[int]) -> Sequence[int]:
