@@ -197,3 +197,14 @@ def test_blocks_that_a_text_has_not_are_refused_before_anything_changes(
             inner.write(-1, chain, 1, named, None, None, now=0)
         assert cache.usage(1).empty == 8
         check(cache)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_what_is_written_in_parts_is_findable_in_parts(store: StoreName, groups: int) -> None:
+    cache = host_only(store, 8, groups=groups)
+    with opened(cache, range(12)) as writer:
+        assert (writer.written(8), end_of(cache, range(13))) == (2 * groups, 8)
+        assert [writer.blocks(group).tolist() for group in range(groups)] == [[2]] * groups
+        assert (writer.written(8), writer.written(12), end_of(cache, range(13))) == (0, groups, 12)
+        assert [writer.blocks(group).tolist() for group in range(groups)] == [[]] * groups
+    check(cache)
