@@ -183,3 +183,28 @@ def test_blocks_before_their_turn_are_refused_with_the_others_and_must_be_of_the
         writer.close()
     assert cache.usage(1).empty == 4
     check(cache)
+
+
+@pytest.mark.parametrize("blocks", [[[0]], [[0], [-1]], [[0], [3]], [[0], [0], []]])
+def test_blocks_that_a_text_has_not_are_refused_before_anything_changes(
+    store: StoreName, blocks: list[list[int]]
+) -> None:
+    cache = host_only(store, 8, groups=2)
+    with opened(cache, range(12), end=0) as writer:
+        inner, chain = cache._registry.setup.store, writer._kept.chain
+        named = [text(*some) for some in blocks]
+        with pytest.raises(ValueError):
+            inner.write(-1, chain, 1, named, None, None, now=0)
+        assert cache.usage(1).empty == 8
+        check(cache)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_what_is_written_in_parts_is_findable_in_parts(store: StoreName, groups: int) -> None:
+    cache = host_only(store, 8, groups=groups)
+    with opened(cache, range(12)) as writer:
+        assert (writer.written(8), end_of(cache, range(13))) == (2 * groups, 8)
+        assert [writer.blocks(group).tolist() for group in range(groups)] == [[2]] * groups
+        assert (writer.written(8), writer.written(12), end_of(cache, range(13))) == (0, groups, 12)
+        assert [writer.blocks(group).tolist() for group in range(groups)] == [[]] * groups
+    check(cache)

@@ -234,14 +234,15 @@ def test_who_comes_back_finds_all_that_it_had(how: str) -> None:
 
 
 def test_blocks_that_may_be_left_are_known_by_their_numbers() -> None:
-    left = LeftBlocks()
-    assert left.among({1, 2, 10**9}) == []
+    left = LeftBlocks(2)
+    assert left.among({1, 2, 10**9}) == {}
     left.add([[5, 6, 7, 8], [0, 0, 900, 3000]], 1, 4)  # there is room for it now
-    assert sorted(left.among({5, 6, 8, 900, 3000, 3001, 10**9})) == [6, 8, 900, 3000]
-    left.add([[1, 2]], 0, 2)
-    assert sorted(left.among({1, 6, 9})) == [1, 6]
+    among = left.among({5, 6, 8, 900, 3000, 3001, 10**9})
+    assert {group: sorted(blocks) for group, blocks in among.items()} == {0: [6, 8], 1: [900, 3000]}
+    left.add([[1, 2], [6, 2]], 0, 2)  # 6 was somebody's in the other group before: whose it is now is not known here
+    assert {group: sorted(blocks) for group, blocks in left.among({1, 6, 9}).items()} == {0: [1, 6], 1: [6]}
     left.clear()
-    assert left.among(set(range(4000))) == []
+    assert left.among(set(range(4000))) == {}
 
 
 def test_what_is_computed_while_some_is_left_may_be_handed_out_too() -> None:

@@ -78,10 +78,11 @@ class Writer(Handle[Writing]):
 
     def taken(self, group: int = 0) -> tuple[list[int], list[int]]:
         """Blocks and slots of a group that were taken when the writer was opened, or with the last `extend`."""
-        self._own(group)
-        if not self._kept.fresh:
+        fresh = self._kept.fresh
+        if not fresh or not isinstance(group, int) or not 0 <= group < len(fresh):
+            self._own(group)
             return [], []
-        blocks, _, slots = self._kept.fresh[group]
+        blocks, _, slots = fresh[group]
         return blocks.tolist(), slots.tolist()
 
     def _own(self, group: int) -> int:
@@ -300,38 +301,39 @@ def _extend(
 def _written(registry: Registry, writing: Writing, end: int, skip: Skip) -> int:
     setup, stop, left_out = registry.setup, _end(writing, end), _left_out(registry, skip)
     now = setup.now()  # before the first change: a caller's clock may raise
-    blocks, pages, given = [], [], []
-    for group in setup.own_groups:
-        have, which = writing.blocks[group], writing.pages[group]
-        if not (left_out or writing.bad or writing.is_cut):
-            given.append(NONE)
-            if not len(have) or have[-1] < stop:  # mostly: all of it
-                blocks.append(have)
-                pages.append(which)
-                writing.blocks[group] = writing.pages[group] = NONE
-            else:
-                last = int(have.searchsorted(stop))
-                blocks.append(have[:last])
-                pages.append(which[:last])
-                writing.blocks[group], writing.pages[group] = have[last:], which[last:]
-            continue
-        due = have < stop
-        good = due if not writing.is_cut else np.zeros_like(due)
-        out = left_out.get(group)
-        if out or writing.bad:
-            bad = [block in (out or ()) or (group, block) in writing.bad for block in have.tolist()]
-            good = good & ~np.array(bad, np.bool_)
-        blocks.append(have[good])
-        pages.append(which[good])
-        given.append(which[due & ~good])
-        writing.blocks[group], writing.pages[group] = have[~due], which[~due]
-    for group, some in enumerate(given):
-        setup.store.unhold(group, some, now)
+    is_good = not (left_out or writing.bad or writing.is_cut)
+    blocks, pages = _waiting(writing, stop)
+    if not is_good:
+        _give_back_bad(writing, blocks, pages, left_out, now)
     if not any(map(len, blocks)):
         return 0
     scope = writing.prepared._scope
     root = NO_ROOT if scope is None else setup.roots.make(writing.prepared._scope_key, scope)
     return setup.store.publish(root, writing.chain, blocks, pages, now)
+
+
+def _waiting(writing: Writing, stop: int) -> tuple[list[Int32], list[Int32]]:
+    """Blocks before `stop` and their pages, by group: they wait no longer."""
+    blocks, pages = writing.blocks, writing.pages
+    writing.blocks, writing.pages = [NONE] * len(blocks), [NONE] * len(blocks)
+    if stop < writing.taken or writing.also:  # else all of it, mostly
+        for group, have in enumerate(blocks):
+            if len(have) and have[-1] >= stop:
+                last, which = int(have.searchsorted(stop)), pages[group]
+                blocks[group], writing.blocks[group] = have[:last], have[last:]
+                pages[group], writing.pages[group] = which[:last], which[last:]
+    return blocks, pages
+
+
+def _give_back_bad(writing: Writing, blocks: list[Int32], pages: list[Int32], left_out: LeftOut, now: int) -> None:
+    """Of pages that are to become findable, by group, those that must not are let go."""
+    for group, (have, which) in enumerate(zip(blocks, pages, strict=True)):
+        out = left_out.get(group, ())
+        is_bad = np.array(
+            [writing.is_cut or block in out or (group, block) in writing.bad for block in have.tolist()], np.bool_
+        )
+        blocks[group], pages[group] = have[~is_bad], which[~is_bad]
+        writing.prepared._setup.store.unhold(group, which[is_bad], now)
 
 
 def give_back_writers(registry: Registry) -> None:

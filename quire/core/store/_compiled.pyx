@@ -81,6 +81,7 @@ include "compiled/rows/grow.pxi"              # grow, trim
 include "compiled/rows/recut.pxi"             # spoilt blocks get pages of the row's own
 include "compiled/rows/fork.pxi"              # a second row on the first one's pages
 include "compiled/rows/hold.pxi"              # hold, unhold
+include "compiled/rows/named.pxi"             # blocks or pages that a caller names
 include "compiled/rows/write.pxi"             # pages whose bytes come from outside
 include "compiled/rows/restore.pxi"           # blocks and pages of an earlier process
 include "compiled/rows/release.pxi"           # rows end

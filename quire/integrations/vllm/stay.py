@@ -81,7 +81,7 @@ class Stay:
         self.tables: Tables = ()  # its blocks when it had all that are due, while some are still to be stored
         self.is_noted = False  # as blocks that may be handed out again
         self.bad: dict[int, list[int]] = {}  # by group: blocks of its text whose pages could not be copied
-        self.saved: set[tuple[int, int]] = set()  # group and block of those that were stored before their turn
+        self.saved: dict[int, frozenset[int]] = {}  # by group: blocks that were stored before their turn
         self.placed = False  # vLLM has given it blocks
         self.over = False
         self.comes_back = False  # it is over, and the request is not: it will look for what this one has

@@ -1,4 +1,5 @@
-"""LeftBlocks: which of vLLM's blocks may have something in them that is still to be stored. Knows their numbers only.
+"""LeftBlocks: which of vLLM's blocks may have something in them that is still to be stored. Knows their numbers only,
+and in which groups that was.
 
 vLLM says with every step which blocks it hands out; mostly none of these is among them, and that is seen at once.
 """
@@ -18,27 +19,28 @@ FIRST_ROOM = 1024  # blocks; more when there are more
 class LeftBlocks:
     """Of one engine. What was stored since is among them until nothing is left of anybody."""
 
-    def __init__(self) -> None:
+    def __init__(self, groups: int) -> None:
         self._is_empty = True
-        self._set_room(FIRST_ROOM)
+        self._set_room(groups, FIRST_ROOM)
 
-    def _set_room(self, room: int) -> None:
-        self._is_left = np.zeros(room, np.bool_)
-        self._read = self._is_left.data  # one of them costs less from it
+    def _set_room(self, groups: int, room: int) -> None:
+        self._is_left = np.zeros((groups, room), np.bool_)  # in several groups: left in one, and in another before
+        self._read = [row.data for row in self._is_left]  # one of them costs less from it
 
     def add(self, tables: Sequence[list[int]], first: int, stop: int) -> None:
-        """The blocks [first, stop) of these tables are left."""
+        """The blocks [first, stop) of these tables, one of each group, are left."""
         self._is_empty = False
-        for table in tables:
+        for group, table in enumerate(tables):
             numbers = np.empty(stop - first, np.int32)
             read_tokens(table, first, numbers)
             try:
-                self._is_left[numbers] = True
+                self._is_left[group][numbers] = True
             except IndexError:
                 before = self._is_left
-                self._set_room(max(int(numbers.max()) + 1, 2 * len(before)))
-                self._is_left[: len(before)] = before
-                self._is_left[numbers] = True
+                groups, room = before.shape
+                self._set_room(groups, max(int(numbers.max()) + 1, 2 * room))
+                self._is_left[:, :room] = before
+                self._is_left[group][numbers] = True
 
     def clear(self) -> None:
         """Nothing is left of anybody."""
@@ -46,7 +48,13 @@ class LeftBlocks:
             self._is_left.fill(False)
             self._is_empty = True
 
-    def among(self, taken: AbstractSet[int]) -> list[int]:
-        """Those of these blocks that may be left of somebody."""
-        read, room = self._read, len(self._read)
-        return [block for block in taken if block < room and read[block]]
+    def among(self, taken: AbstractSet[int]) -> dict[int, list[int]]:
+        """Those of these blocks that may be left of somebody, by group."""
+        found: dict[int, list[int]] = {}
+        room = len(self._read[0])
+        for block in taken:
+            if block < room:
+                for group, read in enumerate(self._read):
+                    if read[block]:
+                        found.setdefault(group, []).append(block)
+        return found

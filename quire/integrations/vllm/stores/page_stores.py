@@ -9,7 +9,7 @@ a request that comes back, and looks for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -25,8 +25,9 @@ LEAST_BLOCKS = 8
 MANY = 64  # blocks that a step hands out: no longer looked at one by one
 FEW = 4  # blocks that are stored before their turn: if more are handed out, all that is left goes with them
 NO_BLOCKS: Named = {}
-Again = list[int] | None  # what is left of somebody, and handed out; None: too many are handed out to tell
-NOBODYS: Again = []
+NONE: frozenset[int] = frozenset()
+Again = dict[int, list[int]] | None  # by group: left of somebody, and handed out; None: too many are handed out to tell
+NOBODYS: Again = {}
 Begin = Callable[[Stay, int, list[Part], dict[int, list[int]]], StoreJob]
 Publish = Callable[[Stay, int], None]
 
@@ -40,7 +41,7 @@ class PageStores:
         self._storing: list[set[int]] = [set() for _ in cache.config.groups]  # vLLM's blocks that are being stored
         self._groups = range(len(self._storing))
         self._windowed = [group for group in self._groups if cache.config.groups[group].window is not None]
-        self._left = LeftBlocks()
+        self._left = LeftBlocks(len(self._storing))
         self._carried: dict[Stay, None] = {}  # something of them is left; in the order in which they came
         groups = len(self._storing)
         self.set_most_blocks(max(LEAST_BLOCKS, (MOST_PAGES - GROUP_COST * (groups - 1)) // groups))
@@ -86,7 +87,7 @@ class PageStores:
     def _carry_on(self, stay: Stay, orders: StepOrders, taken: AbstractSet[int], again: Again) -> None:
         """The next part of what is left of a stay; or what is handed out `again`, and all if that is much."""
         end, also, hurries = min(stay.due, stay.sent + self._most), NO_BLOCKS, False
-        if again is None or len(again) > FEW or stay.comes_back:
+        if again is None or stay.comes_back or sum(map(len, again.values())) > FEW:
             hurries = again != NOBODYS and self._is_handed_out(stay, taken)
             end = stay.due if hurries or stay.comes_back else end
         elif again:
@@ -103,15 +104,17 @@ class PageStores:
         groups = self._groups if stay.over else self._windowed
         return any(not taken.isdisjoint(stay.tables[group][left]) for group in groups)
 
-    def _handed_out(self, stay: Stay, again: list[int]) -> Named:
+    def _handed_out(self, stay: Stay, again: Mapping[int, list[int]]) -> Named:
         """Of a few blocks those that are left of a stay, and were not stored before."""
         first, stop = stay.sent // self._size, stay.due // self._size
         found: Named = {}
-        for group in self._groups if stay.over else self._windowed:
-            blocks = _places(stay.tables[group], first, stop, again)
-            blocks = [block for block in blocks if (group, block) not in stay.saved]
+        for group, numbers in again.items():
+            if not (stay.over or group in self._windowed):
+                continue
+            had = stay.saved.get(group, NONE)
+            blocks = [block for block in _places(stay.tables[group], first, stop, numbers) if block not in had]
             if blocks:
-                stay.saved.update([(group, block) for block in blocks])
+                stay.saved[group] = had.union(blocks)
                 found[group] = _as_run(blocks)
         return found
 
@@ -148,18 +151,19 @@ class PageStores:
         """Order a store of the blocks up to `end` that are still to be stored, and of those `also` named."""
         first, stop = stay.sent // self._size, end // self._size
         skip: Named = {}
-        for group, busy in enumerate(self._storing):
-            ids = tables[group][first:stop]
+        groups = self._groups if first < stop else also
+        for group in groups:
+            ids, busy = tables[group][first:stop], self._storing[group]
             if not all(ids) or (busy and not busy.isdisjoint(ids)):  # NULL is 0
                 skip[group] = _left_out(ids, first, busy)
         writer = stay.writer or stay.open_writer(self._cache)
         if not self._take_slots(stay, end, skip, also):
             return None
         parts, ordinals = [], {}
-        for group, table in enumerate(tables):
+        for group in groups:
             blocks, slots = writer.taken(group)
             if blocks:
-                ordinals[group] = blocks
+                ordinals[group], table = blocks, tables[group]
                 whole = len(blocks) == stop - first and blocks[-1] < stop
                 ids = table[first:stop] if whole else [table[block] for block in blocks]
                 parts.append(Part(group, ids, slots))
@@ -209,22 +213,19 @@ class PageStores:
     def ended(self, job: StoreJob) -> None:
         """Nobody reads the blocks of a store any more; one that was handed out again may be another's by now."""
         for part in job.parts:
-            busy = self._storing[part.group]
-            others = busy & job.lost if job.lost else ()
-            busy.difference_update(part.blocks)
-            busy.update(others)
+            ours = set(part.blocks) - job.lost if job.lost else part.blocks
+            self._storing[part.group].difference_update(ours)
         if job.stay in self._carried and not job.stay.full:
             self._note_left(job.stay)
 
 
 def _places(table: list[int], first: int, stop: int, numbers: list[int]) -> list[int]:
-    """Where some of vLLM's blocks stand in a part of a table."""
-    found = []
+    """Where some of vLLM's blocks stand in a part of a table; looked for from its end, which vLLM hands out first."""
+    part, found = table[first:stop], []
+    part.reverse()
     for number in numbers:
-        try:
-            found.append(table.index(number, first, stop))
-        except ValueError:
-            continue
+        if number in part:
+            found.append(first + len(part) - 1 - part.index(number))
     return found
 
 

@@ -65,40 +65,6 @@ cdef int64_t keep_missing(State *s, Pool *g, int32_t *blocks, Py_ssize_t n, int3
     return missing
 
 
-cdef int64_t end_of_numbers(object numbers) except -2:
-    """One more than the largest of an int32 array of our own, 0 when it is empty; -1: one is negative."""
-    cdef Py_ssize_t i, n = len(numbers)
-    cdef int32_t *at = <int32_t *> memory_of(numbers) if n else NULL
-    cdef int64_t end = 0
-    for i in range(n):
-        if at[i] < 0:
-            return -1
-        end = max(end, <int64_t> at[i] + 1)
-    return end
-
-
-cdef int64_t first_of_numbers(list arrays) except -1:
-    """The least of some int32 arrays of our own."""
-    cdef Py_ssize_t i
-    cdef int32_t *at
-    cdef int64_t first = 0x7FFFFFFF
-    for some in arrays:
-        at = <int32_t *> memory_of(some) if len(some) else NULL
-        for i in range(len(some)):
-            first = min(first, <int64_t> at[i])
-    return first
-
-
-cdef list checked_blocks(State *s, list blocks, Py_ssize_t limit):
-    """Block numbers per group, int32 and contiguous, looked at."""
-    if len(blocks) != s.num_groups:
-        raise ValueError(f"write: blocks of {len(blocks)} groups, there are {s.num_groups}")
-    for some in blocks:
-        if some.ndim != 1 or not 0 <= end_of_numbers(some) <= limit:
-            raise ValueError(f"write: a block is not one of {limit}")
-    return blocks
-
-
 cdef int32_t nodes_behind(State *s, Text *text, int32_t root, int32_t last, int32_t *low) noexcept nogil:
     """As `nodes_along`, but `path` begins at block `low`: where a writer has been before, nobody looks from the root on.
     A node whose key is that of so many blocks is theirs; if ever it were not, slots would be asked for in vain."""
@@ -158,22 +124,26 @@ cdef int32_t first_lack(State *s, int32_t tier, int64_t *have) noexcept nogil:
     return -1
 
 
-cdef object fill_groups(State *s, list wanted, int32_t tier, int32_t found, Ask *ask):
-    """Take; there is room."""
+cdef object fill_groups(State *s, Numbers *named, object room, int32_t tier, int32_t found, Ask *ask):
+    """Take; there is room. An array for all: to make and to find one costs more than to fill it."""
+    cdef Py_ssize_t each = len(room) // 3, begin = 0, n
     cdef int32_t i
-    cdef list pages = [np.empty(s.needs[i], np.int32) for i in range(s.num_groups)]
-    cdef list slots = [np.empty(s.needs[i], np.int32) for i in range(s.num_groups)]
+    cdef list made = []
+    none = room[:0]
+    for i in range(s.num_groups):
+        n = s.needs[i]
+        made.append((room[begin:begin + n], room[begin + each:begin + each + n],
+                     room[begin + 2 * each:begin + 2 * each + n]) if n else (none, none, none))
+        begin += named[i].count
     for i in range(s.num_groups):
         if s.pools[i].cells != NULL:
             s.pools[i].cells.fresh = fresh_class(found, ask.row)
-        expect(s.needs[i] == 0 or fill_blocks(s, s.pools + i, tier, <int32_t *> memory_of(wanted[i]),
-                                              <int32_t *> memory_of(pages[i]), <int32_t *> memory_of(slots[i]),
-                                              s.needs[i], ask) == 0, "write")
-    return [(wanted[i] if len(wanted[i]) == s.needs[i] else wanted[i][:s.needs[i]], pages[i], slots[i])
-            for i in range(s.num_groups)]
+        expect(s.needs[i] == 0 or fill_blocks(s, s.pools + i, tier, named[i].at, named[i].at + each,
+                                              named[i].at + 2 * each, s.needs[i], ask) == 0, "write")
+    return made
 
 
-cdef object fill_claimed(State *s, list wanted, int32_t tier, int32_t found, Ask *ask):
+cdef object fill_claimed(State *s, Numbers *named, object room, int32_t tier, int32_t found, Ask *ask):
     """Claim what is in `path`, count, then take; (group, wanted, there) without room."""
     cdef int32_t *along = <int32_t *> malloc(4 * (<Py_ssize_t> found * s.num_groups + 1))
     cdef int32_t lacks
@@ -186,38 +156,45 @@ cdef object fill_claimed(State *s, list wanted, int32_t tier, int32_t found, Ask
         if lacks >= 0:
             return lacks, s.pools[lacks].room.owed, have
         refresh(s, ask.now)
-        return fill_groups(s, wanted, tier, found, ask)
+        return fill_groups(s, named, room, tier, found, ask)
     finally:
         unclaim_along(s, found, along)
         free(along)
 
 
-cdef object write_blocks(State *s, Text *text, int32_t root, int32_t tier, blocks, Ask *ask):
+cdef object write_blocks(State *s, Text *text, int32_t root, int32_t tier, Numbers *named, Ask *ask):
     """A page for every named block that has none, held by the caller; per group those blocks, their pages and slots."""
-    cdef Py_ssize_t n, limit = min(text.length // s.block_size, s.num_columns)
-    cdef list wanted = checked_blocks(s, [np.array(some, np.int32) for some in blocks], limit)
-    cdef int32_t i, found = 0, low = 0, last = max([0] + [end_of_numbers(some) for some in wanted])
+    cdef int32_t i, found = 0, low = 0, last = end_named(s, named)
     retention_check(s, ask)
     if text_keys(text, last):
         raise MemoryError("write: no memory for keys")
+    room = room_for(s, named)
     if root >= 0:
         found = nodes_behind(s, text, root, last, &low)
-    if low and first_of_numbers(wanted) < low:
+    if low and first_named(s, named) < low:
         low = climb_all(s, low)
     if found:
         text.tip, text.tip_blocks = s.path[found - 1], found
     for i in range(s.num_groups):
-        n = len(wanted[i])
-        s.needs[i] = keep_missing(s, s.pools + i, <int32_t *> memory_of(wanted[i]), n, found, tier) if n else 0
+        s.needs[i] = keep_missing(s, s.pools + i, named[i].at, named[i].count, found, tier)
     check_needs(s)
     ask.row = <int32_t> (text.length // s.block_size)     # of a writer: blocks that are known of its text
     if found and is_spared(s, text, root, tier, found):
         refresh(s, ask.now)
         if is_spared(s, text, root, tier, found):         # what was to be kept may have run out
-            return fill_groups(s, wanted, tier, found, ask)
+            return fill_groups(s, named, room, tier, found, ask)
     if low:
         climb_all(s, low)
-    return fill_claimed(s, wanted, tier, found, ask)
+    return fill_claimed(s, named, room, tier, found, ask)
+
+
+cdef object write_checked(State *s, Text *text, int32_t root, int32_t tier, blocks, Ask *ask):
+    """Look at what is named, then act."""
+    cdef Numbers *named = look_at_all(s, blocks, min(text.length // s.block_size, s.num_columns))
+    try:
+        return write_blocks(s, text, root, tier, named, ask)
+    finally:
+        free(named)
 
 
 cdef int32_t climb_all(State *s, int32_t low) noexcept nogil:
@@ -234,7 +211,7 @@ cdef object write_retained(State *s, Text *text, int32_t root, int32_t tier, blo
     ask.priority, ask.duration, ask.blocks, ask.priorities, ask.durations = DEFAULT_PRIORITY, -1, 0, NULL, NULL
     ask.now = now
     if priorities is None:
-        return write_blocks(s, text, root, tier, blocks, &ask)
+        return write_checked(s, text, root, tier, blocks, &ask)
     ask.blocks = <int32_t> borrow(&values, priorities, 2, b"h", "priorities")
     try:
         ask.priorities = <const int16_t *> values.buf
@@ -245,7 +222,7 @@ cdef object write_retained(State *s, Text *text, int32_t root, int32_t tier, blo
             if ask.blocks < min(text.length // s.block_size, s.num_columns):
                 raise ValueError(f"write: fewer priorities than blocks of {text.length} tokens")
             ask.durations = <const int64_t *> ticks.buf
-            return write_blocks(s, text, root, tier, blocks, &ask)
+            return write_checked(s, text, root, tier, blocks, &ask)
         finally:
             PyBuffer_Release(&ticks)
     finally:
@@ -334,16 +311,12 @@ cdef void let_go_written(State *s, Pool *g, const int32_t *blocks, const int32_t
         rank_path(s, g, max(0, first - g.tail), last)
 
 
-cdef object publish(State *s, Text *text, int32_t root, blocks, pages, int64_t now):
-    """Written pages take their places in the tree, unless others have come before, and are let go; how many did."""
-    cdef Py_ssize_t limit = min(text.length // s.block_size, s.num_columns)
-    cdef list where = checked_blocks(s, [np.ascontiguousarray(some, np.int32) for some in blocks], limit)
-    cdef list which = checked_blocks(s, [np.ascontiguousarray(some, np.int32) for some in pages], 0x7FFFFFFF)
-    cdef int32_t i, last = max([0] + [end_of_numbers(some) for some in where])
+cdef object publish_checked(State *s, Text *text, int32_t root, Numbers *where, Numbers *which, int64_t now):
+    """The same, of what was looked at one by one."""
+    cdef int32_t i, last = end_named(s, where)
     cdef int64_t stored = 0
     for i in range(s.num_groups):
-        n = len(which[i])
-        if n != len(where[i]) or (n and not unhold_check(s.pools + i, <const int32_t *> memory_of(which[i]), n)):
+        if which[i].count != where[i].count or not unhold_check(s.pools + i, which[i].at, which[i].count):
             raise LookupError("publish: a page is not held, or has no block")
     if text_keys(text, last) or tree_reserve(&s.tree, last, text.extras != NULL):
         raise MemoryError("publish: no memory for nodes")
@@ -352,13 +325,21 @@ cdef object publish(State *s, Text *text, int32_t root, blocks, pages, int64_t n
     if last:
         text.tip, text.tip_blocks = s.path[last - 1], last
     for i in range(s.num_groups):
-        n = len(which[i])
-        if n:
-            stored += publish_group(s, s.pools + i, <const int32_t *> memory_of(where[i]),
-                                    <const int32_t *> memory_of(which[i]), n)
+        if which[i].count:
+            stored += publish_group(s, s.pools + i, where[i].at, which[i].at, which[i].count)
     for i in range(s.num_groups):
-        n = len(which[i])
-        if n:
-            let_go_written(s, s.pools + i, <const int32_t *> memory_of(where[i]),
-                           <const int32_t *> memory_of(which[i]), n, last)
+        if which[i].count:
+            let_go_written(s, s.pools + i, where[i].at, which[i].at, which[i].count, last)
     return stored
+
+
+cdef object publish(State *s, Text *text, int32_t root, blocks, pages, int64_t now):
+    """Written pages take their places in the tree, unless others have come before, and are let go; how many did."""
+    cdef Numbers *where = look_at_all(s, blocks, min(text.length // s.block_size, s.num_columns))
+    cdef Numbers *which = NULL
+    try:
+        which = look_at_all(s, pages, 0x7FFFFFFF)
+        return publish_checked(s, text, root, where, which, now)
+    finally:
+        free(which)
+        free(where)
