@@ -142,7 +142,8 @@ class Cache(ColderTiers):
         with self._asked():
             own = self._own(continuing) if continuing is not NOBODY else NOBODY
             check_open(self._registry, claims)
-            return self._noted(admit_batch(self._registry, claims, step, own))
+            batch = admit_batch(self._registry, claims, step, own)
+            return self._noted(batch) if self._watchers else batch
 
     def add_sequence_batch(
         self, requests: Iterable[Request | Prepared], *, token_budget: int | None = None, max_chunk: int | None = None,
@@ -152,7 +153,8 @@ class Cache(ColderTiers):
         step = Step(token_budget, max_chunk, all_or_nothing, self.config)
         with self._asked():
             own = self._own(continuing) if continuing is not NOBODY else NOBODY
-            return self._noted(add_batch(self._registry, requests, step, own))
+            batch = add_batch(self._registry, requests, step, own)
+            return self._noted(batch) if self._watchers else batch
 
     def _noted(self, batch: Batch) -> Batch:
         for watcher in self._watchers:

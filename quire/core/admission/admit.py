@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from quire.core.admission import charge
-from quire.core.admission.batch import NO_SNAPSHOTS, Batch, SequenceSpan
+from quire.core.admission.batch import Batch, SequenceSpan
 from quire.core.admission.claim import claim_batch
 from quire.core.admission.dry import Shortage, shortage
 from quire.core.admission.inside import open_inside
@@ -50,7 +50,7 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
     if registry.timed and sequences:  # a batch that is refused leaves everything as it was
         setup.refresh(now)
     parts += _settle(registry, claims._claims, sequences, ends)
-    snapshots = open_inside(setup, parts) if setup.inside_groups else NO_SNAPSHOTS
+    snapshots = open_inside(setup, parts) if setup.inside_groups else None
     admitted = list(claims._claims) if setup.config.receipts else None
     if registry.open_prefetches:
         end_prefetches(registry, [claim.prepared for claim in claims._claims])
@@ -61,7 +61,10 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
                 learn(store, place, learner)
     if others or out or claims.refused:
         refused = others + _slot_refusals(setup, out, lacked) + refused + claims.refused
-    return Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted, snapshots=snapshots)
+    batch = Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted)
+    if snapshots is not None:
+        batch.snapshots = snapshots
+    return batch
 
 
 def add_batch(
@@ -86,9 +89,11 @@ def _continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, 
         setup.now()  # a caller's clock may raise, before the first change
     parts = [part for part in _parts_of(setup, step, continuing) if _extend_prompt(registry, part)]
     waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
-    snapshots = open_inside(setup, parts) if setup.inside_groups else NO_SNAPSHOTS
-    admitted: list[Claim] | None = [] if setup.config.receipts else None
-    return Batch([], parts, registry.take_plan(), [], waiting, admitted, snapshots=snapshots)
+    snapshots = open_inside(setup, parts) if setup.inside_groups else None
+    batch = Batch([], parts, registry.take_plan(), [], waiting, [] if setup.config.receipts else None)
+    if snapshots is not None:
+        batch.snapshots = snapshots
+    return batch
 
 
 def check_open(registry: Registry, claims: Claims) -> None:

@@ -14,11 +14,12 @@ from quire.core.state.setup import Setup
 def release_sequence(registry: Registry, sequence: Sequence, store: bool) -> None:
     """Give up its pages, the deepest first; what was computed stays findable unless `store` is False."""
     setup = registry.setup
-    row = own_row(setup, sequence)
+    usual = type(sequence) is Sequence and sequence.row >= 0 and sequence._setup is setup
+    row = sequence.row if usual else own_row(setup, sequence)
     now = setup.now()  # before the first change: a caller's clock may raise
-    for stream in setup.streams:
-        if stream.has(row):
-            stream.store.release(row, store, now)
+    setup.store.release(row, store, now)
+    if setup.cross is not None and setup.cross.has(row):
+        setup.cross.store.release(row, store, now)
     del registry.sequences[sequence.id]
     registry.commit_checked.pop(row, None)
     registry.free_rows.append(row)
