@@ -32,10 +32,13 @@ from quire.core.state.setup import Setup
 Reason = Literal["slots", "tokens", "sequences", "order"]
 
 
-def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tuple[Sequence, ...]) -> Batch:
-    """Admit the longest prefix that fits (or all, or none) of open claims; the rest is given back."""
+def admit_batch(
+    registry: Registry, claims: Claims, step: Step, continuing: tuple[Sequence, ...], now: int | None = None
+) -> Batch:
+    """Admit the longest prefix that fits (or all, or none) of open claims; the rest is given back. `now`: if known."""
     setup = registry.setup
-    now = setup.now() if registry.timed else 0  # before the first change: a caller's clock may raise
+    if now is None and registry.timed:
+        now = setup.now()  # before the first change: a caller's clock may raise
     parts = _parts_of(setup, step, continuing) if continuing else []
     if setup.state_groups:
         for claim in claims._claims:  # another claim of the same request may have parted elsewhere
@@ -47,7 +50,7 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
         parts = [part for part in parts if _extend_prompt(registry, part)]
     waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
     sequences = _seat(registry, claims._claims)
-    if registry.timed and sequences:  # a batch that is refused leaves everything as it was
+    if now is not None and sequences:  # a batch that is refused leaves everything as it was
         setup.refresh(now)
     parts += _settle(registry, claims._claims, sequences, ends)
     snapshots = open_inside(setup, parts) if setup.inside_groups else None
@@ -76,7 +79,7 @@ def add_batch(
         return _continue_batch(registry, step, continuing)
     claims = claim_batch(registry, requests, "compute")
     try:
-        return admit_batch(registry, claims, step, continuing)
+        return admit_batch(registry, claims, step, continuing, claims._now)
     except BaseException:  # misuse, or an interrupt: nothing stays held
         claims.drop()
         raise

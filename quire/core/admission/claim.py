@@ -31,6 +31,7 @@ def claim_batch(registry: Registry, requests: Iterable[Request | Prepared], purp
     check_ids(registry, ready)
     now = setup.now() if setup.config.receipts else None  # before the first change: a caller's clock may raise
     batch = Claims(setup.lock, registry.open_claims, registry.abandoned)
+    batch._now = now
     usual = None if now is None or setup.config.receipt_scopes else (now, None, None)
     try:
         for prepared in ready:
