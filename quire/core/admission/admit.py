@@ -77,9 +77,10 @@ def add_batch(
     if type(requests) in (list, tuple) and not requests:
         check_device(registry.setup, "claim")
         return _continue_batch(registry, step, continuing)
-    claims = claim_batch(registry, requests, "compute")
+    now = registry.setup.now() if registry.timed else None
+    claims = claim_batch(registry, requests, "compute", now)
     try:
-        return admit_batch(registry, claims, step, continuing, claims._now)
+        return admit_batch(registry, claims, step, continuing, now)
     except BaseException:  # misuse, or an interrupt: nothing stays held
         claims.drop()
         raise

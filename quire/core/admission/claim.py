@@ -22,17 +22,20 @@ from quire.core.state.registry import Registry
 from quire.core.state.setup import Setup
 
 
-def claim_batch(registry: Registry, requests: Iterable[Request | Prepared], purpose: Purpose) -> Claims:
-    """Hold every reusable page of the batch before any slot moves."""
+def claim_batch(
+    registry: Registry, requests: Iterable[Request | Prepared], purpose: Purpose, now: int | None = None
+) -> Claims:
+    """Hold every reusable page of the batch before any slot moves. `now`: if it is known."""
     setup = registry.setup
     if not setup.smallest_pool:
         check_device(setup, "claim")
+    explains = setup.config.receipts
+    if now is None and explains:
+        now = setup.now()  # before the first look: a caller's clock may raise
     ready = ready_for(setup, requests, purpose)
     check_ids(registry, ready)
-    now = setup.now() if setup.config.receipts else None  # before the first change: a caller's clock may raise
     batch = Claims(setup.lock, registry.open_claims, registry.abandoned)
-    batch._now = now
-    usual = None if now is None or setup.config.receipt_scopes else (now, None, None)
+    usual = (now, None, None) if explains and now is not None and not setup.config.receipt_scopes else None
     try:
         for prepared in ready:
             if prepared._fits != purpose:  # asked once, however often it is claimed
@@ -42,11 +45,11 @@ def claim_batch(registry: Registry, requests: Iterable[Request | Prepared], purp
                     continue
                 prepared._fits = purpose
             claim = Claim(prepared, purpose)
-            row = make_promise(setup, claim, now is not None)
+            row = make_promise(setup, claim, explains)
             batch._claims.append(claim)
             if row < 0 and usual is not None:
                 claim._noted = usual
-            elif now is not None:
+            elif explains and now is not None:
                 note_facts(registry, claim, row, now)
             if prepared._timed:
                 registry.timed = True

@@ -42,7 +42,7 @@ class TierConfig:
 
 
 def usual_order(groups: Sequence[LayerGroup]) -> Order:
-    """What "auto" means: the order that learns, but for models with windows or states, where LRU may hit more."""
+    """What "auto" means: the order that learns where all is full attention; with windows LRU may hit more."""
     return "adaptive" if all(group.kind == "full" for group in groups) else "lru"
 
 

@@ -19,13 +19,12 @@ OpenClaims = dict["weakref.ref[Claims]", list[Claim]]  # of one cache, by their 
 class Claims:
     """The claims of one call, in order. Admit them or drop them; leaving a `with` block drops what was not admitted."""
 
-    __slots__ = ("__weakref__", "_claims", "_lock", "_now", "_open", "_ref", "refused")
+    __slots__ = ("__weakref__", "_claims", "_lock", "_open", "_ref", "refused")
 
     def __init__(self, lock: threading.RLock, open_claims: OpenClaims, abandoned: list[weakref.ref[Claims]]) -> None:
         self._lock = lock
         self._open = open_claims  # the cache's own; these are among them until they are admitted or given back
         self._claims: list[Claim] = []
-        self._now: int | None = None  # when they were made, as far as somebody wants to know
         self.refused: list[Refusal] = []
         self._ref: weakref.ref[Claims] | None = weakref.ref(self, abandoned.append)
         open_claims[self._ref] = self._claims

@@ -55,7 +55,10 @@ def _add_cache(group: argparse._ArgumentGroup) -> None:
         help="a colder tier besides that steps wait for, such as cxl=1TB",
     )
     group.add_argument("--block-size", type=int, default=_DEFAULT.block_size, metavar="N", help="(default %(default)s)")
-    group.add_argument("--eviction", choices=(*get_args(Eviction), *RENAMED), default=_DEFAULT.eviction)
+    group.add_argument(
+        "--eviction", choices=(*get_args(Eviction), *RENAMED), default=_DEFAULT.eviction,
+        help="auto (the default) is adaptive where all layers are full attention, else lru",
+    )  # fmt: skip
     group.add_argument(
         "--retain", action="append", default=[], metavar="START:END:PRIORITY[:SECONDS]",
         help="keep these prompt tokens of every request at a priority (0 to 100; 35 is usual); END may be empty",

@@ -186,13 +186,16 @@ class PageStores:
             self._publish(stay, stay.sent)
 
     def _take_slots(self, stay: Stay, end: int, skip: Named, also: Named) -> bool:
-        """Slots up to `end`, or for as much of it as there is room; then nothing more of this stay is stored."""
+        """Slots up to `end`, or for as much of it as there is room; then nothing more of this stay is stored.
+
+        What is stored before its turn has all or none: no group but those it names would have its slots filled.
+        """
         lack = stay.take_slots(self._cache, end, skip, also)
         if lack is not None:
             stay.full = True
             self._counts.add("refused_stores")
             end = stay.sent + lack.have * self._size  # what stands first is worth most
-            if end <= stay.sent or stay.take_slots(self._cache, end, skip, NO_BLOCKS) is not None:
+            if also or end <= stay.sent or stay.take_slots(self._cache, end, skip, NO_BLOCKS) is not None:
                 return False
         stay.sent = end
         return True
