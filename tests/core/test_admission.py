@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quire import Cache, CacheConfig, InputError, Request, Retention, Span, TierConfig, check
+from quire import Cache, CacheConfig, InputError, Request, Retention, Span, StateError, TierConfig, check
 from quire.core.store import StoreName
 
 from .conftest import seq, serve, small
@@ -24,6 +24,25 @@ def test_token_budget_admits_the_longest_prefix(store: StoreName) -> None:
     assert batch.num_tokens == 8
     (late,) = batch.refused
     assert (late.request.id, late.reason, late.need, late.have, late.never) == ("late", "tokens", 2, 0, False)
+    check(cache)
+
+
+@pytest.mark.parametrize("receipts", [False, True])
+def test_a_clock_that_admits_the_same_request_is_too_early_to_do_harm(store: StoreName, receipts: bool) -> None:
+    """A call reads the clock before it looks at anything: then the id is taken, and that is said."""
+    calls: list[str] = []
+
+    def clock() -> float:
+        if calls and calls.pop() == "now":
+            cache.add_sequence_batch([Request("a", seq(0, 9))])
+        return 1.0
+
+    config = CacheConfig([TierConfig("device", 16)], 4, eviction="adaptive", receipts=receipts)
+    cache = Cache(config, clock=clock, store=store)
+    calls.append("now")
+    with pytest.raises(StateError, match="a sequence of that id is live"):
+        cache.add_sequence_batch([Request("a", seq(0, 13))])
+    assert not calls and cache.num_sequences == 1 and not cache.open_claims()
     check(cache)
 
 
