@@ -1,6 +1,6 @@
 """What the hooks of the vLLM connector cost vLLM's scheduler, per request and step, with prompts of 8,192 tokens.
 
-    python benchmarks/vllm_hooks.py [--tokens 8192] [--block 32] [--groups 3] [--rounds 200] [--runs 3]
+    python benchmarks/vllm_hooks.py [--tokens 8192] [--block 32] [--groups 3] [--rounds 200] [--runs 3] [--eviction lru]
 
 Needs no vLLM: the hooks are called as its scheduler calls them, with requests that have the same fields (token ids as a
 list of ints, as vLLM keeps them). Medians in microseconds, of one run or the least of several, and the least of all
@@ -40,13 +40,14 @@ class SlidingWindowSpec(SimpleNamespace):
 class Rig:
     """A scheduler's side with one long prompt in host memory."""
 
-    def __init__(self, tokens: int, block: int, groups: int, clock: Callable[[], int]) -> None:
+    def __init__(self, args: argparse.Namespace, clock: Callable[[], int]) -> None:
+        tokens, block, groups = args.tokens, args.block, args.groups
         self.tokens, self.block, self.groups, self.number, self.clock = tokens, block, groups, 0, clock
         specs: list[Any] = [FullAttentionSpec(block_size=block, page_size_bytes=1)]
         specs += [SlidingWindowSpec(block_size=block, page_size_bytes=1, sliding_window=WINDOW)] * (groups - 1)
         made = [SimpleNamespace(kv_cache_spec=spec, layer_names=["layer"]) for spec in specs]
         model = SimpleNamespace(kv_cache_groups=made, kv_cache_tensors=[SimpleNamespace(size=4096)], num_blocks=1)
-        options = ConnectorOptions(host=groups * 4096 * 8 * (tokens // block))
+        options = ConnectorOptions(host=groups * 4096 * 8 * (tokens // block), eviction=args.eviction)
         config = cache_config(model, options, world_size=1, max_length=2 * tokens, events=False)
         self.cache = Cache(config)
         self.side = SchedulerSide(self.cache, options, world_size=1)
@@ -190,7 +191,7 @@ class Rig:
 
 def run(args: argparse.Namespace, clock: Callable[[], int]) -> dict[str, list[float]]:
     """One run: microseconds of each hook."""
-    rig = Rig(args.tokens, args.block, args.groups, clock)
+    rig = Rig(args, clock)
     prompt = [nth * 7919 % 50_000 for nth in range(args.tokens)]
     first = rig.request([*prompt, 1])
     rig.side.look(first, 0)
@@ -219,6 +220,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, number in (("tokens", 8192), ("block", 32), ("groups", 1), ("rounds", 200), ("runs", 1)):
         parser.add_argument(f"--{name}", type=int, default=number)
+    parser.add_argument("--eviction", default="auto", help="the order of eviction (default %(default)s)")
     args = parser.parse_args()
     runs = [run(args, time.perf_counter_ns) for _ in range(args.runs)]
     own = [run(args, time.thread_time_ns) for _ in range(args.runs)]

@@ -147,3 +147,13 @@ def test_a_cache_that_makes_no_sense_is_refused(values: dict[str, Any], said: st
     with pytest.raises(InputError) as refused:
         replace(PLAIN, **values)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("other", "order"),
+    [({}, "adaptive"), ({"window": 40}, "lru"), ({"snapshot_every": 16}, "lru"), ({"cross": True}, "lru")],
+)
+def test_the_order_of_eviction_is_chosen_by_the_groups(other: dict[str, Any], order: str) -> None:
+    groups = (FULL, LayerGroup("other", **other))
+    assert CacheConfig(DEVICE, 4, groups).eviction == order
+    assert CacheConfig(DEVICE, 4, groups, eviction="release_order").eviction == "release_order"

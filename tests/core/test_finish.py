@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quire import Cache, CacheConfig, Claim, Kind, LayerGroup, Request, Sequence, Span, TierConfig, check
+from quire import Cache, CacheConfig, Claim, Kind, LayerGroup, Request, Sequence, Span, StateError, TierConfig, check
+from quire.core.records.plan import NO_MOVES, Plan
 from quire.core.store import StoreName
 
 from .conftest import seq, serve, small
@@ -261,3 +262,11 @@ def test_a_lost_page_that_somebody_reads_is_not_computed_again_in_place(store: S
         shadows = cache.usage(1).shadows
     check(cache)
     assert cache.usage(1).shadows == shadows - 1  # the bad one is nobody's now
+
+
+def test_an_empty_plan_that_was_not_made_yet_is_refused(store: StoreName) -> None:
+    cache = small(store, 8)
+    made = cache.add_sequence_batch([Request("a", seq(0, 4))]).plan
+    assert not len(made) and cache.finish(made) == cache.finish(made)  # nothing to do, however often
+    with pytest.raises(StateError, match=f"finish of plan {made.number + 1}: it is not open here"):
+        cache.finish(Plan(made.number + 1, NO_MOVES))

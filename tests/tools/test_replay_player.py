@@ -363,3 +363,9 @@ def test_the_full_conversation_trace_is_fast() -> None:
     assert result.requests == 12_031 and result.broken_promises == 0
     assert result.requests_per_second > 3000 and result.wall_requests_per_second > 1000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2_000_000  # kB
+
+
+def test_the_order_of_a_shape_is_that_of_its_cache() -> None:
+    shapes = {"llama-3-8b": "adaptive", "gemma-3-like": "lru", "qwen3-next-like": "lru", "gpt-9": "auto"}
+    assert {shape: ReplaySettings(shape).order for shape in shapes} == shapes
+    assert ReplaySettings("gemma-3-like", eviction="adaptive").to_json()["eviction"] == "adaptive"

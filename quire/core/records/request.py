@@ -22,7 +22,7 @@ NO_MEDIA: tuple[Media, ...] = ()
 NO_SNAPSHOTS: tuple[int, ...] = ()
 NO_UNCUT: tuple[Span, ...] = ()
 _INT32 = np.dtype(np.int32)
-_ONE, _NONE = 1, 0  # what is left out need not be checked
+_ONE, _ZERO = 1, 0  # defaults: a value that is one of these very objects need not be checked
 _TOLD = ("scope", "length", "reuse", "reuse_limit", "beams", "extra_tokens", "max_new_tokens", "encoder")
 
 
@@ -44,7 +44,7 @@ class Request:
     reuse: bool = True  # False: neither looked up nor stored
     reuse_limit: int | None = None  # leading tokens that may be reused, when that is not all; storing knows no limit
     beams: int = _ONE  # slots for forking into this many at the end of the prompt
-    extra_tokens: int = _NONE  # slots behind the prompt, for drafts
+    extra_tokens: int = _ZERO  # slots behind the prompt, for drafts
     max_new_tokens: int = 0  # what it may still generate
     snapshots: Sequence[int] = NO_SNAPSHOTS  # block edges where state groups keep one, besides the regular ones
     encoder: Encoder | None = None  # what cross groups read
@@ -60,7 +60,7 @@ class Request:
         if not len(self.tokens):
             raise InputError(say(f"request {shown(self.id)}", "it has no tokens", "pass at least one token"))
         new = self.max_new_tokens
-        usual = self.beams is _ONE and self.extra_tokens is _NONE and self.length is None
+        usual = self.beams is _ONE and self.extra_tokens is _ZERO and self.length is None
         if not usual or type(new) is not int or new < 0:
             self._check_numbers()
         if self.reuse is not True and self.reuse is not False:
