@@ -137,7 +137,7 @@ def test_a_step_stores_fewer_blocks_where_there_are_more_groups() -> None:
         tables = {"long": [list(range(1, 201))] * count}
         (copy,) = side.order({"long": 800}, (), tables.__getitem__).stores
         most.append([len(part.blocks) for part in copy.parts])
-    assert most == [[64], [25] * 2, [12] * 3, [8] * 6]
+    assert most == [[56], [23] * 2, [12] * 3, [8] * 6]
 
 
 def test_after_new_weights_nothing_is_left_of_the_old_ones() -> None:

@@ -236,8 +236,9 @@ def _name(writing: Writing, wanted: list[Int32], skip: LeftOut, also: LeftOut) -
     for group, left_out in skip.items():
         wanted[group] = _without(fresh, left_out)
     for group, had in writing.also.items():
-        if not had.isdisjoint(range(writing.taken, stop)):
-            wanted[group] = _without(wanted[group], had)
+        now = [block for block in had if writing.taken <= block < stop]
+        if now:
+            wanted[group] = _without(wanted[group], as_run(now))
     for group, named in also.items():
         behind = _behind(writing, group, stop, named)
         wanted[group] = np.concatenate([wanted[group], behind]) if len(wanted[group]) else behind
@@ -268,14 +269,26 @@ def _joined(waiting: tuple[Int32, Int32], fresh: tuple[Int32, Int32]) -> tuple[I
     return blocks[order], pages[order]
 
 
+def as_run(blocks: list[int]) -> Collection[int]:
+    """Some blocks, each named once; mostly they follow each other."""
+    if len(blocks) == 1:
+        return range(blocks[0], blocks[0] + 1)
+    first, last = min(blocks), max(blocks)
+    return range(first, last + 1) if last - first == len(blocks) - 1 else set(blocks)
+
+
 def _without(blocks: Int32, left_out: Collection[int]) -> Int32:
-    """Consecutive blocks without some of them."""
-    if type(left_out) is range and left_out.step == 1 and len(blocks):  # what a window has passed
-        first, last = (min(max(0, at - int(blocks[0])), len(blocks)) for at in (left_out.start, left_out.stop))
-        return (
-            blocks[max(first, last) :] if first == 0 else np.concatenate([blocks[:first], blocks[max(first, last) :]])
-        )
-    return blocks[[block not in left_out for block in blocks.tolist()]]
+    """Ascending blocks without some of them."""
+    if type(left_out) is not range or left_out.step != 1:
+        return blocks[[block not in left_out for block in blocks.tolist()]]
+    if not left_out or not len(blocks):
+        return blocks
+    lowest, end = int(blocks[0]), int(blocks[-1]) + 1
+    ends = [min(max(lowest, at), end) for at in (left_out.start, left_out.stop)]
+    first, last = blocks.searchsorted(ends).tolist()  # mostly at one end
+    if first == 0 or last == len(blocks):
+        return blocks[last:] if first == 0 else blocks[:first]
+    return np.concatenate([blocks[:first], blocks[last:]])
 
 
 def _extend(

@@ -6,7 +6,7 @@ stay has its own number. Owns what is open for it in the cache; decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -26,7 +26,7 @@ from quire.integrations.vllm.request_tokens import RequestTokens
 
 NULL = 0  # vLLM's block for places that a window has passed
 Tables = Sequence[list[int]]  # blocks of a request, by group
-Named = dict[int, Sequence[int]]  # by group: some blocks of its text
+Named = dict[int, Collection[int]]  # by group: some blocks of its text
 
 
 @dataclass(slots=True, eq=False)

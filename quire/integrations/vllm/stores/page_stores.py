@@ -14,13 +14,14 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from quire.core.cache import Cache
+from quire.core.life.writer import as_run
 from quire.integrations.vllm.connector_counts import ConnectorCounts
 from quire.integrations.vllm.orders import Copy, Part, StepOrders
 from quire.integrations.vllm.stay import NULL, Named, Stay, StoreJob, Tables
 from quire.integrations.vllm.stores.left_blocks import LeftBlocks
 
-MOST_PAGES = 64  # of a request in one step, with one group
-GROUP_COST = 14  # pages that could be stored in the time that one more group takes, whether it has any or not
+MOST_PAGES = 56  # of a request in one step, with one group
+GROUP_COST = 10  # pages that could be stored in the time that one more group takes, whether it has any or not
 LEAST_BLOCKS = 8
 MANY = 64  # blocks that a step hands out: no longer looked at one by one
 FEW = 4  # blocks that are stored before their turn: if more are handed out, all that is left goes with them
@@ -115,7 +116,7 @@ class PageStores:
             blocks = [block for block in _places(stay.tables[group], first, stop, numbers) if block not in had]
             if blocks:
                 stay.saved[group] = had.union(blocks)
-                found[group] = _as_run(blocks)
+                found[group] = as_run(blocks)
         return found
 
     def _left_among(self, taken: AbstractSet[int]) -> Again:
@@ -230,14 +231,6 @@ def _places(table: list[int], first: int, stop: int, numbers: list[int]) -> list
         if number in part:
             found.append(first + len(part) - 1 - part.index(number))
     return found
-
-
-def _as_run(blocks: list[int]) -> Sequence[int]:
-    """Some blocks; mostly they follow each other."""
-    if len(blocks) == 1:
-        return range(blocks[0], blocks[0] + 1)
-    first, last = min(blocks), max(blocks)
-    return range(first, last + 1) if last - first == len(blocks) - 1 else blocks
 
 
 def _left_out(ids: Sequence[int], first: int, busy: set[int]) -> Sequence[int]:
