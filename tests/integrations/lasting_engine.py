@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from quire import Cache, Request
-from quire.integrations.vllm.cache_groups import HOST, block_bytes, cache_config
+from quire.integrations.vllm.cache_groups import HOST, cache_config, slot_bytes
 from quire.integrations.vllm.identity import scope_of
 from quire.integrations.vllm.kv_events import EventTranslator
 from quire.integrations.vllm.options import ConnectorOptions
@@ -32,18 +32,20 @@ class LastingEngine(ToyEngine):
         self.at, self.below, self.files = at, {"wait": SECONDS} | below, files
         super().__init__(seed, **more)
 
-    def open_pages(self, host: int) -> list[HostPages]:
+    def open_pages(self, slots: int) -> list[HostPages]:
         made = []
         for rank, kv in enumerate(self.kv):
-            memory = PageMemory.make("pages", MemoryShape(host, self.ranks, tuple(part_bytes(kv)), "toy"), self.at)
-            made.append(HostPages(kv, host, checksums=True, memory=RankMemory.of_rank(memory, rank)))
+            memory = PageMemory.make(
+                "pages", MemoryShape(slots, self.ranks, max(part_bytes(kv)), len(kv), "toy"), self.at
+            )
+            made.append(HostPages(kv, slots, checksums=True, memory=RankMemory.of_rank(memory, rank)))
         return made
 
-    def open_side(self, model: Any, host: int) -> SchedulerSide:
-        options = ConnectorOptions(host=host * block_bytes(model, self.ranks), receipts=True)
+    def open_side(self, model: Any, slots: int) -> SchedulerSide:
+        options = ConnectorOptions(host=slots * slot_bytes(model, self.ranks), receipts=True)
         options, memory = replace(options, **self.below), PageMemory.take("pages", self.at)
-        sizes = memory.shape.whole_pages
-        config = cache_config(model, options, world_size=self.ranks, max_length=256, events=True, page_bytes=sizes)
+        size = memory.shape.whole_page
+        config = cache_config(model, options, world_size=self.ranks, max_length=256, events=True, page_bytes=size)
         cache = Cache(config)
         self.outer = OuterPages(cache, memory, options, WHICH, files=self.files)
         events, clock = EventTranslator(cache), lambda: self.clock
@@ -76,7 +78,7 @@ class LastingEngine(ToyEngine):
         self._hear_events()
         assert self.events is not None
         groups, nameless = range(len(self.kv_groups)), self.events.num_nameless
-        assert len(self.published) + nameless == sum(self.cache.usage(HOST, group).idle for group in groups)
+        assert len(self.published) + nameless == self.cache.usage(HOST).idle  # all groups have one pool
         there = set()
         for nth, request in enumerate(self.texts):
             asked = Request(("told", nth), np.array(request.all_token_ids, np.int32), scope_of(request, 0))

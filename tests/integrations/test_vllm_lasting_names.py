@@ -22,7 +22,7 @@ from tests.integrations.toy_engine import ToyEngine
 from tests.integrations.toy_parts import SIZE
 
 CONFIG = CacheConfig((TierConfig("device", 0), TierConfig("host", 4)), 16, (LayerGroup("all", page_bytes=64),))
-SHAPE = MemoryShape(4, 2, (32,), "float32 layers")
+SHAPE = MemoryShape(4, 2, 32, 1, "float32 layers")
 
 
 @pytest.fixture(autouse=True)
@@ -64,11 +64,11 @@ def test_every_fact_that_a_page_depends_on_makes_another_print() -> None:
         printed("some/model", revision=commit, kv_dtype="fp8"),
         printed("some/model", revision=commit, version="0.32.1"),
         printed("some/model", revision=commit, namespace="mine"),
-        printed("some/model", MemoryShape(4, 1, (64,), SHAPE.form), revision=commit),
-        printed("some/model", MemoryShape(4, 2, (32,), "other layers"), revision=commit),
+        printed("some/model", MemoryShape(4, 1, 64, 1, SHAPE.form), revision=commit),
+        printed("some/model", MemoryShape(4, 2, 32, 1, "other layers"), revision=commit),
     ]
     assert len({same, *others}) == 1 + len(others)
-    assert printed("some/model", MemoryShape(9, 2, (32,), SHAPE.form), revision=commit) == same  # of more memory
+    assert printed("some/model", MemoryShape(9, 2, 32, 1, SHAPE.form), revision=commit) == same  # of more memory
 
 
 def test_weights_in_a_folder_are_known_by_their_bytes(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_a_disk_without_room_is_refused_at_the_start(tmp_path: Path) -> None:
     faults = Faults(free_bytes=1000)
     with pytest.raises(Exception, match="more would be needed"):
         LastingEngine(0, tmp_path, disk_at(tmp_path), FaultyFiles(faults), hybrid=False)
-    with pytest.raises(InputError, match=r"one block takes 32 bytes.*give 'disk_bytes' more"):
+    with pytest.raises(InputError, match=r"one page takes 32 bytes.*give 'disk_bytes' more"):
         LastingEngine(0, tmp_path, {"disk": str(tmp_path), "disk_bytes": 1}, hybrid=False)
 
 
@@ -308,7 +308,7 @@ def test_a_page_that_changed_in_memory_goes_nowhere(tmp_path: Path) -> None:
     engine = LastingEngine(0, tmp_path, disk_at(tmp_path) | {"shared": str(tmp_path / "store")}, hybrid=False, ranks=2)
     request = ask("first")
     report = run(engine, computed(engine, request))
-    engine.movers[1].pages.memory[0][:, 3] ^= 1  # every page, one rank's part; before anybody could copy it down
+    engine.movers[1].pages.memory[:, 3] ^= 1  # every page, one rank's part; before anybody could copy it down
     engine.side.hear(report)
     engine.side.finish(request)
     assert engine.outer.keeper is not None and not engine.outer.keeper.flush(SECONDS)
@@ -319,43 +319,43 @@ def test_a_page_that_changed_in_memory_goes_nowhere(tmp_path: Path) -> None:
 
 
 def test_memory_that_processes_share(tmp_path: Path) -> None:
-    shape = MemoryShape(4, 2, (8, 24), "layers")
+    shape = MemoryShape(4, 2, 24, 2, "layers")
     one = PageMemory.make("pages", shape, tmp_path)
     two = PageMemory.make("pages", shape, tmp_path)  # the other rank
     taken = PageMemory.take("pages", tmp_path)
     assert taken.shape == shape and list(tmp_path.iterdir()) == []
-    one.pages[1][3, 0] = 7
-    two.pages[1][3, 1] = 9
+    one.pages[3, 0] = 7
+    two.pages[3, 1] = 9
     tier = SharedMemoryTier(taken, checksums=False)
-    page = taken.pages[1][:1].reshape(1, -1).copy()
+    page = taken.pages[:1].reshape(1, -1).copy()
     tier.read(1, [3], [page])
     assert page[0, :24].tolist() == [7] * 24 and page[0, 24:].tolist() == [9] * 24
     strict = SharedMemoryTier(taken, checksums=True)
     with pytest.raises(TierError, match="not those that were stored"):
         strict.read(1, [3], [page])  # nobody has made its checksums
     strict.write(1, [2], [page])
-    strict.read(1, [2], [page])
-    assert one.sums is not None and one.sums[1][2].all() and not one.sums[1][3].any()
+    strict.read(0, [2], [page])  # a slot is not a group's
+    assert one.sums is not None and one.sums[2].all() and not one.sums[3].any()
     with pytest.raises(Exception, match="did not make it before its scheduler"):
         PageMemory.take("pages", tmp_path)
 
 
 def test_memory_in_a_region_of_vllm_is_opened_where_its_worker_says(tmp_path: Path) -> None:
-    shape = MemoryShape(3, 1, (4096, 4096), "region of 2")
+    shape = MemoryShape(3, 1, 4096, 2, "region of 2")
     with (tmp_path / "region").open("w+b") as region:
-        region.truncate(6 * 4096)
-        region.seek(4 * 4096)
-        region.write(b"\7" * 4096)  # the second slot of the second group
+        region.truncate(3 * 4096)
+        region.seek(1 * 4096)
+        region.write(b"\7" * 4096)  # the second slot
         region.flush()
         (tmp_path / "region").unlink()  # as vLLM does
         announce_region("note", shape, f"/proc/{os.getpid()}/fd/{region.fileno()}", tmp_path)
         taken = PageMemory.take("note", tmp_path)
     assert taken.shape == shape and taken.sums is None and list(tmp_path.iterdir()) == []
-    assert taken.pages[1][1].all() and not taken.pages[1][0].any() and not taken.pages[0].any()
-    tier, page = SharedMemoryTier(taken, checksums=True), taken.pages[1][1].copy()  # there are none to look at
+    assert taken.pages[1].all() and not taken.pages[0].any() and not taken.pages[2].any()
+    tier, page = SharedMemoryTier(taken, checksums=True), taken.pages[1].copy()  # there are none to look at
     tier.write(0, [2], [page])
     tier.read(0, [2], [page])
-    assert taken.pages[0][2].all()
+    assert taken.pages[2].all()
     announce_region("note", shape, "/proc/0/fd/0", tmp_path)
     with pytest.raises(Exception, match="vLLM's host region: it cannot be opened"):
         PageMemory.take("note", tmp_path)
@@ -367,5 +367,5 @@ def test_too_much_memory_is_refused_with_the_numbers() -> None:
     slots = 1 + told.f_blocks * told.f_frsize // 4096
     name = f"quire-test-{os.getpid()}"
     with pytest.raises(InputError, match=r"bytes free.*--shm-size"):
-        PageMemory.make(name, MemoryShape(slots, 1, (4096,), ""))
+        PageMemory.make(name, MemoryShape(slots, 1, 4096, 1, ""))
     assert not (FOLDER / name).exists()

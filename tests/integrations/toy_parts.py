@@ -110,7 +110,7 @@ class ToyMover:
         self.pages.store(copy)
         if self.rng.random() < self.failing_stores:  # a bit of a page that was stored
             part = self.rng.choice(copy.parts)
-            self.pages.memory[part.group][self.rng.choice(part.slots), 3] ^= 4
+            self.pages.memory[self.rng.choice(part.slots), 3] ^= 4
 
     def flush(self, jobs: Iterable[int]) -> None:
         for copy in [copy for copy in self.stores if copy.job in jobs]:

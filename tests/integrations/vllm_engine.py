@@ -234,16 +234,15 @@ def settle(llm: Any, events: EventLog | None) -> dict[str, Any]:
         recorded = {"recorded": side.recording.recorder.num_recorded}
     check(side.cache)
     side.counts.take()
-    groups = range(len(side.cache.config.groups))
-    held = [side.cache.usage(1, group).held for group in groups]
-    if side.num_open or any(held) or side.cache.open_finds() or side.cache.open_writers():
+    held = side.cache.usage(1).held  # all groups have one pool
+    if side.num_open or held or side.cache.open_finds() or side.cache.open_writers():
         raise SystemExit(f"{side.num_open} stays and jobs are open, {held} pages held")
-    pages = sum(side.cache.usage(1, group).idle for group in groups)
+    pages = side.cache.usage(1).idle
     nameless = 0 if side.events is None else side.events.num_nameless  # of a disk, for requests that were over
     if events is not None and len(events.blocks) + nameless != pages:
         raise SystemExit(f"events tell of {len(events.blocks)} pages, there are {pages}, {nameless} without names")
     told = {} if events is None else {"event_blocks": events.stored, "event_nameless": nameless}
-    return {"counts": side.counts.total | told | recorded, "groups": len(groups)}
+    return {"counts": side.counts.total | told | recorded, "groups": len(side.cache.config.groups)}
 
 
 def rest(outer: Any) -> None:

@@ -64,7 +64,7 @@ class FaultyMover:
         self.pages.store(copy)
         if FAULT == "flip" and self.stores % 4 == 0:
             part = copy.parts[-1]
-            self.pages.memory[part.group][part.slots[-1], 0] ^= 1
+            self.pages.memory[part.slots[-1], 0] ^= 1
 
         if FAULT == "bad_disk" and self.stores % 2 == 0 and self.disk is not None:
             self._spoil(Path(self.disk))

@@ -5,7 +5,6 @@ Looks at the classes of vLLM's specs by their names, so that it runs, and is tes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +25,7 @@ REFUSED = {  # the others' names, with what is in the way
     "CircularBufferSpec": "a ring of blocks, which vLLM overwrites in place",
     "SlidingWindowMLASpec": "windows that vLLM computes again behind every hit",
 }
+POOL = "host"  # all groups have their pages in one: who needs few pages, a window, leaves the memory to the others
 ALIGNMENT = 4096  # bytes; vLLM's region aligns the places of a block to it
 NO_DRAFT_LAYERS = {"ngram", "ngram_gpu", "suffix"}  # ways to draft that keep no KV of their own
 
@@ -62,11 +62,12 @@ def layer_group(nth: int, group: Any) -> LayerGroup:
 
 def cache_config(
     model: Any, options: ConnectorOptions, *, world_size: int, max_length: int, events: bool,
-    page_bytes: Sequence[int] = (),
+    page_bytes: int = 0,
 ) -> CacheConfig:  # fmt: skip
     """A cache without a device, for vLLM's KVCacheConfig: pages come from vLLM's blocks and go back there.
 
-    `page_bytes` are those of a page with the parts of all ranks, where pages go further than host memory.
+    `page_bytes` are those of a page with the parts of all ranks, where pages go further than host memory. Blocks of all
+    groups are of one size in vLLM, so are pages here.
     """
     groups = model.kv_cache_groups
     sizes = {int(group.kv_cache_spec.block_size) for group in groups}
@@ -75,11 +76,11 @@ def cache_config(
         raise InputError(say(f"a model with blocks of {sorted(sizes)} tokens", fact, "run it without QuireConnector"))
     layers = tuple(layer_group(nth, group) for nth, group in enumerate(groups))
     slots = num_slots(model, options.host, world_size)
-    if slots < 1:
-        fact = f"one block takes {block_bytes(model, world_size)} bytes in all layers and ranks"
+    if slots < len(groups):
+        fact = f"one block takes {len(groups) * slot_bytes(model, world_size)} bytes in all layers and ranks"
         raise InputError(say(f"host memory of {options.host} bytes", fact, "give 'host' more"))
-    if page_bytes:
-        layers = tuple(replace(layer, page_bytes=size) for layer, size in zip(layers, page_bytes, strict=True))
+    size = page_bytes or max(layer.page_bytes for layer in layers)
+    layers = tuple(replace(layer, page_bytes=size, pool=POOL if len(layers) > 1 else None) for layer in layers)
     tiers = [TierConfig("device", 0), TierConfig("host", slots)]
     if options.disk is not None:
         tiers.append(TierConfig("disk", disk_slots(options.disk_bytes, page_bytes), slow=True))
@@ -89,29 +90,29 @@ def cache_config(
     )  # fmt: skip
 
 
-def disk_slots(disk_bytes: int, page_bytes: Sequence[int]) -> int:
-    """Slots of every group on disk."""
+def disk_slots(disk_bytes: int, page_bytes: int) -> int:
+    """Slots on disk, each for a page of any group."""
     from quire.tiers.disk import slots_for  # needs xxhash, which host memory alone does without
 
-    slots = slots_for(disk_bytes, page_bytes)
+    slots = slots_for(disk_bytes, [page_bytes])
     if slots < 1:
-        fact = f"one block takes {sum(page_bytes)} bytes in all layers and ranks"
+        fact = f"one page takes {page_bytes} bytes in all ranks"
         raise InputError(say(f"a disk of {disk_bytes} bytes", fact, "give 'disk_bytes' more"))
     return slots
 
 
-def block_bytes(model: Any, world_size: int) -> int:
-    """Host memory of one slot of every group, in all ranks.
+def slot_bytes(model: Any, world_size: int) -> int:
+    """Host memory of one slot, in all ranks: a page of any group.
 
     From vLLM's allocation, which its scheduler and its workers know alike; of the specs they have different forms.
     """
     of_rank = int(model.kv_cache_tensors[0].size) // int(model.num_blocks)
-    return len(model.kv_cache_groups) * -(-of_rank * world_size // ALIGNMENT) * ALIGNMENT
+    return -(-of_rank * world_size // ALIGNMENT) * ALIGNMENT
 
 
 def num_slots(model: Any, host: int, world_size: int) -> int:
-    """Slots of every group: scheduler and workers come to the same number, each by himself."""
-    return host // block_bytes(model, world_size)
+    """Slots in all: scheduler and workers come to the same number, each by himself."""
+    return host // slot_bytes(model, world_size)
 
 
 def check_outer(options: ConnectorOptions, parallel: Any) -> None:

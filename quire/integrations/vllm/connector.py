@@ -82,7 +82,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         config = cache_config(
             self._kv_cache_config, options, world_size=self._world_size, events=self._with_events,
             max_length=vllm_config.model_config.max_model_len + BEYOND,
-            page_bytes=() if memory is None else memory.shape.whole_pages,
+            page_bytes=0 if memory is None else memory.shape.whole_page,
         )  # fmt: skip
         cache, outer = Cache(config), None
         if memory is not None:
@@ -90,7 +90,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
             outer = OuterPages(cache, memory, options, name)
             log.info("Quire found %d pages of this model on disk (%s)", outer.counts().disk_restored, name.hex()[:16])
         slots, size = config.tiers[1].slots, config.block_size
-        log.info("Quire has room for %s blocks of %d tokens, %d groups", slots, size, len(config.groups))
+        log.info("Quire has room for %s pages of %d tokens, of %d groups", slots, size, len(config.groups))
         return SchedulerSide(
             cache, options, world_size=self._world_size, events=EventTranslator(cache) if self._with_events else None,
             outer=outer, recording=None if options.record is None else RequestRecording(options.record, size),
@@ -203,7 +203,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         layers, memory = group_layers(self._groups, kv_caches, self._kv_cache_config.num_blocks), None
         if self._options.outer:
             form = layer_form(self._groups, kv_caches)
-            shape = MemoryShape(slots, self._world_size, tuple(part_bytes(layers)), form)
+            shape = MemoryShape(slots, self._world_size, max(part_bytes(layers)), len(self._groups), form)
             shared = PageMemory.make(memory_name(self._vllm_config), shape)
             memory = RankMemory.of_rank(shared, self._vllm_config.parallel_config.rank)
         return HostPages(layers, slots, checksums=self._options.checksums, memory=memory)
@@ -213,7 +213,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         if self._options.outer and self._vllm_config.parallel_config.rank == 0:
             region, row = pages.region_file()
             form = f"region of {self._world_size}; {layer_form(self._groups, kv_caches)}"
-            shape = MemoryShape(slots, 1, (row,) * len(self._groups), form)
+            shape = MemoryShape(slots, 1, row, len(self._groups), form)
             announce_region(memory_name(self._vllm_config), shape, region)
 
     def handle_preemptions(self, kv_connector_metadata: StepOrders) -> None:

@@ -75,9 +75,9 @@ class ConnectorCounts:
             self._below = below
         gauges = {}
         for tier, name in enumerate(("host", "disk")[: len(cache.config.tiers) - HOST], HOST):
-            usage = [cache.usage(tier, group) for group in groups]
-            gauges[f"{name}_pages"] = float(sum(one.idle + one.held + one.shadows for one in usage))
-            gauges[f"{name}_slots"] = float(sum(one.capacity for one in usage))
+            usage = cache.usage(tier)  # all groups have one pool
+            gauges[f"{name}_pages"] = float(usage.idle + usage.held + usage.shadows)
+            gauges[f"{name}_slots"] = float(usage.capacity)
         counted, self._since = self._since, {}
         for name, number in counted.items():
             self.total[name] = self.total.get(name, 0) + number

@@ -30,8 +30,8 @@ def model_print(vllm_config: Any, cache: CacheConfig, shape: MemoryShape, versio
         "config": config_facts(model.hf_config), "quantisation": str(model.quantization),
         "kv_dtype": str(vllm_config.cache_config.cache_dtype),
     }  # fmt: skip
-    ranks = f"{shape.ranks} ranks; {shape.form}"
-    return fingerprint(cache, facts_digest(facts), dtype=str(model.dtype), layout=ranks, namespace=namespace)
+    layout = f"{shape.ranks} ranks; {shape.form}" + ("; in one pool" if shape.groups > 1 else "")
+    return fingerprint(cache, facts_digest(facts), dtype=str(model.dtype), layout=layout, namespace=namespace)
 
 
 def config_facts(config: Any) -> str:

@@ -98,7 +98,8 @@ class PagesAhead:
         try:
             coming = cache.prefetch(self._prepared, until)
             if isinstance(coming, Refusal) and coming.have:  # as much of it as there is room for
-                less = replace(self._prepared.request, reuse_limit=coming.have * cache.config.block_size)
+                blocks = coming.have // len(cache.config.groups)  # a page of each, at most
+                less = replace(self._prepared.request, reuse_limit=blocks * cache.config.block_size)
                 coming = cache.prefetch(less, until)
             if isinstance(coming, Refusal):
                 return
@@ -126,6 +127,7 @@ class OuterPages:
     ) -> None:  # fmt: skip
         self._files = files
         self.cache, self.memory, self.options, self.clock = cache, memory, options, clock
+        self._sizes = [memory.shape.whole_page] * memory.shape.groups
         self.adapters = AdapterNames()
         self.keeper: DiskKeeper | None = None
         self.shared: SharedCache | None = None
@@ -140,17 +142,17 @@ class OuterPages:
 
     def _tiers(self) -> list[Tier]:
         """The device, of which the cache has nothing, and the host; one caller at a time, so each has his own."""
-        sizes = self.memory.shape.whole_pages
-        device = ArenaTier("device", [0] * len(sizes), sizes)
+        device = ArenaTier("device", [0] * len(self._sizes), self._sizes)
         return [device, SharedMemoryTier(self.memory, checksums=self.options.checksums)]
 
     def _open_disk(self, folder: str, name: bytes) -> DiskKeeper:
-        from quire.tiers.disk import DiskFolder, DiskKeeper
+        from quire.tiers.disk import DiskFolder, DiskKeeper, DiskLimits
         from quire.tiers.disk.files import REAL_FILES
 
-        sizes, config = self.memory.shape.whole_pages, self.cache.config
+        config, sizes = self.cache.config, self._sizes
         slots = [config.slots_of(-1, group) for group in range(len(sizes))]
-        opened = DiskFolder(folder, name, sizes, slots, files=self._files or REAL_FILES)
+        limits = DiskLimits(pool_of=config.pool_of)
+        opened = DiskFolder(folder, name, sizes, slots, limits=limits, files=self._files or REAL_FILES)
         try:
             return DiskKeeper(self.cache, opened, self._tiers(), [PageLayout(size) for size in sizes])
         except BaseException:

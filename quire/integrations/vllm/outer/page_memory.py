@@ -1,6 +1,6 @@
 """PageMemory: host memory for the pages of all ranks, in one piece that vLLM's processes share. Knows no cache.
 
-    file     head, then by group: checksums [slot, rank], pages [slot, rank, byte]
+    file     head, checksums [slot, rank], pages [slot, rank, byte]; a slot may have a page of any group
     worker   copies between its rank's parts and vLLM's KV tensors
     keeper   in the scheduler's process: a slot's parts of all ranks are one page, whole or not at all
 
@@ -14,7 +14,7 @@ import json
 import mmap
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from zlib import crc32
 
@@ -36,24 +36,24 @@ class MemoryShape:
 
     slots: int
     ranks: int
-    page_bytes: tuple[int, ...]  # by group, of one rank
+    page_bytes: int  # of one rank; of a group with fewer layers the last of them say nothing
+    groups: int
     form: str  # of what is inside a page: names, shapes and types of its layers
 
     @property
-    def whole_pages(self) -> list[int]:
-        """Bytes of a page of each group, with the parts of all ranks."""
-        return [self.ranks * size for size in self.page_bytes]
+    def whole_page(self) -> int:
+        """Bytes of a page with the parts of all ranks."""
+        return self.ranks * self.page_bytes
 
     def size(self) -> int:
         """Bytes of the file."""
-        return HEAD + sum(_aligned(8 * self.slots * self.ranks) + _aligned(self.slots * size)
-                          for size in self.whole_pages)  # fmt: skip
+        return HEAD + _aligned(8 * self.slots * self.ranks) + _aligned(self.slots * self.whole_page)
 
 
 class PageMemory:
-    """`pages` and `sums` by group. A checksum is kept plus one: 0 says that there is none. vLLM's region has none."""
+    """Pages and their checksums, plus one: 0 says that there is none. vLLM's region has none."""
 
-    def __init__(self, shape: MemoryShape, pages: list[Bytes], sums: list[Sums] | None) -> None:
+    def __init__(self, shape: MemoryShape, pages: Bytes, sums: Sums | None) -> None:
         self.shape, self.pages, self.sums = shape, pages, sums
 
     @classmethod
@@ -84,41 +84,34 @@ class PageMemory:
             raise StateError(say(f"host memory {name!r}", fact, "leave out 'disk' and 'shared'")) from wrong
         try:
             os.unlink(folder / name)
-            slots, ranks, sizes, form, region = json.loads(os.pread(fd, HEAD, 0).rstrip(b"\0"))
-            shape = MemoryShape(slots, ranks, tuple(sizes), form)
+            *told, region = json.loads(os.pread(fd, HEAD, 0).rstrip(b"\0"))
+            shape = MemoryShape(*told)
             return cls._in_region(region, shape) if region else cls._in_own_file(fd, shape)
         finally:
             os.close(fd)
 
     @classmethod
     def _in_own_file(cls, fd: int, shape: MemoryShape) -> PageMemory:
-        whole, at = mmap.mmap(fd, shape.size()), HEAD
-        pages, sums = list[Bytes](), list[Sums]()
-        for size in shape.page_bytes:
-            count = shape.slots * shape.ranks
-            sums.append(np.frombuffer(whole, np.int64, count, at).reshape(shape.slots, shape.ranks))
-            at += _aligned(8 * count)
-            pages.append(np.frombuffer(whole, np.uint8, count * size, at).reshape(shape.slots, shape.ranks, size))
-            at += _aligned(count * size)
-        return cls(shape, pages, sums)
+        whole, count = mmap.mmap(fd, shape.size()), shape.slots * shape.ranks
+        sums = np.frombuffer(whole, np.int64, count, HEAD).reshape(shape.slots, shape.ranks)
+        pages = np.frombuffer(whole, np.uint8, count * shape.page_bytes, HEAD + _aligned(8 * count))
+        return cls(shape, pages.reshape(shape.slots, shape.ranks, shape.page_bytes), sums)
 
     @classmethod
     def _in_region(cls, path: str, shape: MemoryShape) -> PageMemory:
-        """Rows of vLLM's region: those of the first group, then those of the next."""
-        count, size = shape.slots * shape.ranks, shape.page_bytes[0]
+        """Rows of vLLM's region: one is a slot."""
+        size = shape.slots * shape.whole_page
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as wrong:
             fact = f"it cannot be opened ({wrong.strerror})"
             raise StateError(say("vLLM's host region", fact, "leave out 'disk' and 'shared'")) from wrong
         try:
-            whole = mmap.mmap(fd, len(shape.page_bytes) * count * size)
+            whole = mmap.mmap(fd, size)
         finally:
             os.close(fd)
-        parts = [
-            np.frombuffer(whole, np.uint8, count * size, nth * count * size) for nth in range(len(shape.page_bytes))
-        ]
-        return cls(shape, [part.reshape(shape.slots, shape.ranks, size) for part in parts], None)
+        pages = np.frombuffer(whole, np.uint8, size).reshape(shape.slots, shape.ranks, shape.page_bytes)
+        return cls(shape, pages, None)
 
 
 def announce_region(name: str, shape: MemoryShape, region: str, folder: Path = FOLDER) -> None:
@@ -128,7 +121,7 @@ def announce_region(name: str, shape: MemoryShape, region: str, folder: Path = F
 
 def _open_note(path: Path, shape: MemoryShape, region: str) -> int:
     fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    os.pwrite(fd, json.dumps([shape.slots, shape.ranks, shape.page_bytes, shape.form, region]).encode(), 0)
+    os.pwrite(fd, json.dumps([*astuple(shape), region]).encode(), 0)
     return fd
 
 
@@ -138,7 +131,10 @@ class SharedMemoryTier:
     def __init__(self, memory: PageMemory, *, checksums: bool) -> None:
         shape = memory.shape
         self._memory, self._sums = memory, memory.sums if checksums else None
-        self._info = TierInfo("host", (shape.slots,) * len(shape.page_bytes), tuple(shape.whole_pages))
+        each = range(shape.groups)
+        self._info = TierInfo(
+            "host", tuple(shape.slots for _ in each), tuple(shape.whole_page for _ in each), tuple(0 for _ in each)
+        )
 
     def info(self) -> TierInfo:
         """What the tier is."""
@@ -147,11 +143,11 @@ class SharedMemoryTier:
     def read(self, group: int, slots: Sequence[int], out: Sequence[Bytes]) -> None:
         """Fill the buffers from the slots; a part that is not what its rank has stored fails its page."""
         check_call(self._info, group, slots, out)
-        pages, failed = self._memory.pages[group], {}
+        pages, failed = self._memory.pages, {}
         for slot, buffer in zip(slots, out, strict=True):
             flat = pages[slot].reshape(buffer.shape[0], -1)
             buffer[:] = flat[:, : buffer.shape[1]]
-            if self._sums is not None and _sums(pages[slot]) != self._sums[group][slot].tolist():
+            if self._sums is not None and _sums(pages[slot]) != self._sums[slot].tolist():
                 failed[slot] = "its bytes are not those that were stored"
         if failed:
             raise TierError(self._info.name, group, failed)
@@ -160,11 +156,11 @@ class SharedMemoryTier:
         """Fill the slots from the buffers."""
         check_call(self._info, group, slots, data)
         check_distinct(self._info, group, slots)
-        pages = self._memory.pages[group]
+        pages = self._memory.pages
         for slot, buffer in zip(slots, data, strict=True):
             pages[slot].reshape(buffer.shape[0], -1)[:, : buffer.shape[1]] = buffer
             if self._sums is not None:
-                self._sums[group][slot] = _sums(pages[slot])
+                self._sums[slot] = _sums(pages[slot])
 
     def close(self) -> None:
         """The memory is its owner's."""

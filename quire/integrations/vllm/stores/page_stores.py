@@ -195,7 +195,8 @@ class PageStores:
         if lack is not None:
             stay.full = True
             self._counts.add("refused_stores")
-            end = stay.sent + lack.have * self._size  # what stands first is worth most
+            blocks = (end - stay.sent) // self._size * lack.have // lack.need  # what stands first is worth most
+            end = stay.sent + blocks * self._size
             if also or end <= stay.sent or stay.take_slots(self._cache, end, skip, NO_BLOCKS) is not None:
                 return False
         stay.sent = end

@@ -1,7 +1,7 @@
 """HostPages: the bytes of one rank in host memory, and the copies between them and vLLM's KV tensors. Decides nothing.
 
-A page is one block in all layers of its group, back to back. With checksums a page that changed in memory is found when
-it is loaded, and nothing of that load is copied.
+A page is one block in all layers of its group, back to back; any slot may have it. With checksums a page that changed
+in memory is found when it is loaded, and nothing of that load is copied.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class Ended:
 
 @dataclass(slots=True)
 class RankMemory:
-    """A rank's parts of all pages, by group, and their checksums, plus one: 0 says that there is none."""
+    """A rank's parts of all pages, and their checksums, plus one: 0 says that there is none."""
 
-    pages: list[Bytes]  # [slot, byte]
-    sums: list[NDArray[np.int64]]
+    pages: Bytes  # [slot, byte]
+    sums: NDArray[np.int64] | None
 
     @classmethod
-    def of_one(cls, slots: int, sizes: Sequence[int]) -> RankMemory:
+    def of_one(cls, slots: int, size: int) -> RankMemory:
         """In this process only."""
-        return cls([np.empty((slots, size), np.uint8) for size in sizes], [np.zeros(slots, np.int64) for _ in sizes])
+        return cls(np.empty((slots, size), np.uint8), np.zeros(slots, np.int64))
 
     @classmethod
     def of_rank(cls, memory: PageMemory, rank: int) -> RankMemory:
         """In memory that processes share."""
-        return cls([pages[:, rank] for pages in memory.pages], [sums[:, rank] for sums in memory.sums or ()])
+        return cls(memory.pages[:, rank], None if memory.sums is None else memory.sums[:, rank])
 
 
 class HostPages:
@@ -62,9 +62,9 @@ class HostPages:
     ) -> None:
         self._layers = layers  # by group: [block, bytes] of each layer
         self._bytes = part_bytes(layers)
-        own = RankMemory.of_one(slots, self._bytes) if memory is None else memory
-        self._views = own.pages
-        self.memory = [torch.from_numpy(pages) for pages in own.pages]  # the same bytes
+        own = RankMemory.of_one(slots, max(self._bytes)) if memory is None else memory
+        self._view = own.pages
+        self.memory = torch.from_numpy(own.pages)  # the same bytes
         self._sums = own.sums if checksums else None
         self._ended: list[Ended] = []
 
@@ -96,28 +96,25 @@ class HostPages:
 
     def _copy(self, part: Part, is_load: bool) -> None:
         blocks, slots, at = torch.tensor(part.blocks), torch.tensor(part.slots), 0
-        memory = self.memory[part.group]
         for layer in self._layers[part.group]:
-            strip = memory[:, at : at + layer.shape[1]]
+            strip = self.memory[:, at : at + layer.shape[1]]
             if is_load:
                 layer[blocks] = strip[slots]
             else:
                 strip[slots] = layer[blocks]
             at += layer.shape[1]
         if not is_load and self._sums is not None:
-            view = self._views[part.group]
-            self._sums[part.group][part.slots] = [crc32(view[slot]) + 1 for slot in part.slots]
+            self._sums[part.slots] = [crc32(self._view[slot]) + 1 for slot in part.slots]
 
     def _bad_pages(self, part: Part) -> list[BadPage]:
         """Pages that are not what was stored."""
         if self._sums is None:
             return []
-        view, sums = self._views[part.group], self._sums[part.group]
-        told = sums[part.slots].tolist()
+        told = self._sums[part.slots].tolist()
         return [
             BadPage(part.group, slot)
             for slot, one in zip(part.slots, told, strict=True)
-            if one != crc32(view[slot]) + 1
+            if one != crc32(self._view[slot]) + 1
         ]
 
 

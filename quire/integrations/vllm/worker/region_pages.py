@@ -1,7 +1,7 @@
 """RegionPages: pages in vLLM's own host region, copied by vLLM's own offloading worker: on a GPU its DMA streams.
 
-vLLM's region has chunks, each with room for a block of any group: a slot of group g is chunk `g * slots + slot`. Copies
-run behind us, so a block that vLLM hands out again must wait for the store that still reads it: `flush`. Needs vLLM.
+vLLM's region has chunks, each with room for a block of any group: a slot is a chunk. Copies run behind us, so a block
+that vLLM hands out again must wait for the store that still reads it: `flush`. Needs vLLM.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from quire.integrations.vllm.worker.host_pages import Ended
 class RegionPages:
     """One rank's; `worker` is vLLM's OffloadingWorker, and only a writer stores: of equal ranks one is enough."""
 
-    def __init__(self, worker: Any, *, groups: int, slots: int, is_writer: bool = True) -> None:
-        self._worker, self._groups, self._slots, self._is_writer = worker, groups, slots, is_writer
+    def __init__(self, worker: Any, *, groups: int, is_writer: bool = True) -> None:
+        self._worker, self._groups, self._is_writer = worker, groups, is_writer
         self._open: dict[int, Ended] = {}
         self._ended: list[Ended] = []
 
@@ -61,7 +61,7 @@ class RegionPages:
         for group, ids, slots in sorted(copy.parts):
             sizes[group] = len(ids)
             blocks += ids
-            chunks += [group * self._slots + slot for slot in slots]
+            chunks += slots
         return GPULoadStoreSpec(blocks, sizes, [0] * self._groups), CPULoadStoreSpec(chunks)
 
     def flush(self, jobs: Iterable[int]) -> None:
@@ -88,7 +88,7 @@ def region_pages(
     slots: int,
     spec_type: Callable[..., Any] = CPUOffloadingSpec,
 ) -> RegionPages:
-    """vLLM's region and worker for these KV tensors, with room for so many slots of every group."""
+    """vLLM's region and worker for these KV tensors, with room for so many slots."""
     config, groups = build_offloading_config(vllm_config, kv_cache_config), len(kv_cache_config.kv_cache_groups)
     if len(config.groups) != groups:
         fact = f"vLLM offloads {len(config.groups)} of its {groups} KV cache groups"
@@ -96,8 +96,8 @@ def region_pages(
     # more than enough for the chunks that we use: vLLM divides by its own, aligned size
     plenty = 1 << 62
     size = spec_type(replace(config, extra_config={"cpu_bytes_to_use": plenty})).kv_bytes_per_chunk
-    spec = spec_type(replace(config, extra_config={"cpu_bytes_to_use": size * slots * groups}))
+    spec = spec_type(replace(config, extra_config={"cpu_bytes_to_use": size * slots}))
     registered = OffloadingConnectorWorker(spec, vllm_config, kv_cache_config)
     registered.register_kv_caches(kv_caches)
     is_writer = not spec.replicated_layout or config.parallel.rank == 0
-    return RegionPages(registered.worker, groups=groups, slots=slots, is_writer=is_writer)
+    return RegionPages(registered.worker, groups=groups, is_writer=is_writer)
