@@ -1,22 +1,25 @@
 """Connection: HTTP as uvicorn reads it with httptools, with bounds on what comes before a body. Knows no requests.
 
-Neither of the two bounds a head: without these limits anybody could fill the memory with one that never ends.
+Neither of the two bounds a head, or how many connections there are: without these limits anybody could fill the memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from quire.core.records.errors import say
+from quire.serve.connection_limit import ConnectionLimit
 from quire.serve.errors import ApiError
 
 MOST_HEAD = 64 << 10  # bytes of a request's line, headers and trailers
 HEAD_SECONDS = 10.0  # until a head is complete, from the connection or from its first byte
-HEAD = b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-REASONS = {431: b"Request Header Fields Too Large", 408: b"Request Timeout"}
+HEAD = b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n"
+REASONS = {431: b"Request Header Fields Too Large", 408: b"Request Timeout", 503: b"Service Unavailable"}
+LATER = b"retry-after: 1\r\n"
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -27,15 +30,32 @@ class BoundedConnection(HttpToolsProtocol):
     _has_told = False
     _late: asyncio.TimerHandle | None = None
 
+    def __init__(self, limit: ConnectionLimit[BoundedConnection], **of_uvicorn: Any) -> None:
+        super().__init__(**of_uvicorn)
+        self._limit = limit
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Somebody is there, and has to say something."""
+        """Somebody is there, and has to say something. One too many: somebody who is idle goes, or else it."""
         super().connection_made(transport)
         self._wait()
+        if not self._limit.add(self, self.client[0] if self.client else ""):
+            fact = f"{self._limit.most} connections are open, and none of them is idle"
+            self._refuse(503, fact, "come back later", LATER)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nobody is there."""
         self._come()
+        self._limit.remove(self)
         super().connection_lost(exc)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is answered here: it is between two requests, or its first is not complete."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def hang_up(self) -> None:
+        """Somebody else needs the place."""
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Some bytes: refused when they are too many for a head."""
@@ -101,21 +121,18 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _too_late(self) -> None:
         self._late = None
-        if self.cycle is not None and not self.cycle.response_complete:
+        if not self.is_idle:
             self._wait()  # an answer is on its way: whoever reads it may write the next request slowly
         elif self.scope is None:
             self.transport.close()  # nobody has said anything
         else:
             self._refuse(408, f"its line and headers have not come in {HEAD_SECONDS:g} s", "send them faster")
 
-    def _refuse(self, status: int, fact: str, cure: str) -> None:
+    def _refuse(self, status: int, fact: str, cure: str, more: bytes = b"") -> None:
         """Tell it, unless an answer is on its way, and hang up."""
         if self.transport.is_closing():
             return
-        if self.cycle is None or self.cycle.response_complete:
+        if self.is_idle:
             body = json.dumps(ApiError(status, say("the request", fact, cure)).body).encode()
-            head = (
-                b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-            )
-            self.transport.write(head % (status, REASONS[status], len(body)) + body)
+            self.transport.write(HEAD % (status, REASONS[status], len(body)) + more + b"\r\n" + body)
         self.transport.close()

@@ -10,6 +10,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -17,6 +18,7 @@ import uvicorn
 from quire.core.records.errors import InputError, say
 from quire.serve.app import ShortWay
 from quire.serve.connection import BoundedConnection
+from quire.serve.connection_limit import ConnectionLimit
 from quire.serve.service import Service
 
 LEAVE = 5.0  # seconds for cut answers to be told, behind the grace
@@ -29,12 +31,14 @@ class Server(uvicorn.Server):
     def __init__(self, service: Service, *, grace: float = 30.0, tls: tuple[str, str] | None = None) -> None:
         self.service, self.grace = service, grace
         self.on_ready: Callable[[], object] = lambda: None  # called when it listens
+        self.connections: ConnectionLimit[BoundedConnection] = ConnectionLimit(service.settings.max_connections)
         cert, key = tls or (None, None)
         config = uvicorn.Config(
             ShortWay(service), log_config=None, access_log=False, server_header=False, lifespan="off",
             timeout_graceful_shutdown=int(grace + LEAVE) + 1, ssl_certfile=cert, ssl_keyfile=key, backlog=BACKLOG,
             proxy_headers=False,  # nothing here depends on who a proxy says has asked
-            http=BoundedConnection, ws="none",
+            http=partial(BoundedConnection, self.connections),  # type: ignore[arg-type]  # called, and nothing else
+            ws="none",
         )  # fmt: skip
         super().__init__(config)
 

@@ -24,6 +24,7 @@ class ServeSettings:
     origins: tuple[str, ...] = ()  # of pages whose scripts may ask (CORS); none by default
     queue_seconds: float = 0.0  # how long a request may wait for a place in a full engine, before it is told 429
     body_seconds: float = 30.0  # how long a body may take to come
+    max_connections: int = 1024  # open at the same time; what the process may have of files bounds them too
     max_body: int = 4 << 20  # bytes of one
     max_bodies: int = 256 << 20  # bytes of all that are being read
     max_characters: int = 64  # of a prompt, per token of the longest one: more is refused before it is tokenized
@@ -42,6 +43,9 @@ class ServeSettings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
                 raise InputError(say("a server", f"{name} is {shown(value)}", "give a number from 0 on"))
+        if type(self.max_connections) is not int or self.max_connections < 1:
+            fact = f"max_connections is {shown(self.max_connections)}"
+            raise InputError(say("a server", fact, "give a whole number from 1 on"))
         if type(self.max_retain_priority) is not int or not 0 <= self.max_retain_priority <= 100:
             fact = f"max_retain_priority is {shown(self.max_retain_priority)}"
             raise InputError(say("a server", fact, "give a whole number from 0 to 100"))

@@ -79,6 +79,7 @@ def _parser() -> ArgumentParser:
     add("--model-name", metavar="NAME", help="what clients call the model (default: its folder or hub id)")
     add("--max-length", type=int, metavar="N", help="tokens of a prompt and its answer (default: the model's, or 8192)")
     add("--max-requests", type=int, default=256, metavar="N", help="at the same time; others get 429 (default 256)")
+    add("--max-connections", type=int, default=1024, metavar="N", help="idle ones make room (default %(default)s)")
     add("--queue-seconds", type=float, default=0.0, metavar="S", help="they may wait so long for a place (default 0)")
     add("--api-key-file", metavar="FILE", help="a key per line, or a tenant and a key; default: $QUIRE_API_KEYS")
     add("--allow-origin", action="append", default=[], metavar="URL", help="pages that may ask (CORS); default none")
@@ -137,7 +138,8 @@ def _prepare(options: Namespace, tell: Callable[[str], None]) -> tuple[ServeSett
     hosts = (*LOOPBACK, options.host, *options.allow_host) if local and keys is None else None
     settings = ServeSettings(
         _name(options), keys=keys, hosts=hosts, origins=tuple(options.allow_origin),
-        queue_seconds=options.queue_seconds, allow_priority=options.allow_priority, viewer_key=_viewer_key(options),
+        queue_seconds=options.queue_seconds, max_connections=options.max_connections,
+        allow_priority=options.allow_priority, viewer_key=_viewer_key(options),
         viewer=False if options.no_viewer else None, show_tokens=options.show_tokens,
     )  # fmt: skip
     return settings, bind(options.host, options.port)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass
-from ipaddress import IPv6Address, ip_address
 from typing import Generic, TypeVar
+
+from quire.core.records.hosts import neighbourhood
 
 MOST_UNPROVEN = 256
 FAIR = 1.0  # seconds in which an honest peer proves itself, wherever it is
@@ -41,7 +42,7 @@ class UnprovenConnections(Generic[T]):
 
     def add(self, token: T, address: str, now: float) -> T | None:
         """One more; which one must be closed for it, if one must: it may be itself."""
-        one = self._connections[token] = _Unproven(_neighbourhood(address), now)
+        one = self._connections[token] = _Unproven(neighbourhood(address), now)
         self._by_address[one.address] += 1
         return self.next_to_close(now) if len(self._connections) > MOST_UNPROVEN else None
 
@@ -69,14 +70,3 @@ class UnprovenConnections(Generic[T]):
             return max(overdue, key=lambda found: found[:2])[2]
         most = max(self._by_address, key=self._by_address.__getitem__, default="")
         return random.choice([t for t, one in self._connections.items() if one.address == most] or [None])
-
-
-def _neighbourhood(address: str) -> str:
-    """What one host can have many of counts as one: an IPv6 host has a network of 64 bits for itself."""
-    try:
-        where = ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if not isinstance(where, IPv6Address):
-        return address
-    return str(where.ipv4_mapped or (int(where) >> 64))

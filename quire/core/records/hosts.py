@@ -1,0 +1,16 @@
+"""Hosts: which addresses count as one peer where connections are bounded by who has most of them. Knows no sockets."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address, ip_address
+
+
+def neighbourhood(address: str) -> str:
+    """What one host can have many of counts as one: an IPv6 host has a network of 64 bits for itself."""
+    try:
+        where = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if not isinstance(where, IPv6Address):
+        return address
+    return str(where.ipv4_mapped or (int(where) >> 64))
