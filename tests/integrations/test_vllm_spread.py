@@ -17,7 +17,7 @@ from quire.integrations.vllm.orders import Copy, StepOrders, WorkerReport
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from tests.integrations.test_vllm_contract import ask, filled, kept, stored
 from tests.integrations.toy_engine import ToyEngine
-from tests.integrations.toy_parts import SIZE, ToyRequest, groups, requests
+from tests.integrations.toy_parts import SIZE, WINDOW, ToyRequest, groups, requests
 
 WORLDS: list[dict[str, Any]] = [
     {"hybrid": False, "host": 400, "blocks": 40},
@@ -236,3 +236,34 @@ def test_the_rest_is_there_already() -> None:
         assert engine.side.order({}, (), lambda _: None).early == []
     assert kept(engine) == 20
     engine.nothing_is_held()
+
+
+def test_what_a_window_does_not_need_is_full_attentions() -> None:
+    """A host for eleven blocks of both groups, in one pool: two prompts of six are kept, with their last windows."""
+    engine = ToyEngine(0, hybrid=True, host=11, blocks=60)
+    engine.side.stores.set_most_blocks(1)
+    for nth, name in enumerate(("one", "two")):
+        request = ask(name, list(range(100 * nth, 100 * nth + 25)))
+        orders = stored(engine, request)
+        engine.fill(request, request.tables, 0, 24)
+        go_on(engine, orders)
+        while engine.side.stores.num_carried:
+            go_on(engine, engine.side.order({}, (), lambda _, tables=request.tables: tables))
+        engine.side.finish(request)
+        engine.texts.append(request)
+    assert [kept(engine, request.all_token_ids) for request in engine.texts] == [24, 24]
+    assert engine.pages_are_right() == 2 * (6 + WINDOW // SIZE)
+    engine.nothing_is_held()
+
+
+def test_of_a_store_with_too_little_room_as_many_blocks_are_kept_as_fit_in_all_groups() -> None:
+    engine = ToyEngine(0, hybrid=True, host=3)  # six slots
+    request = ask("long", list(range(45)))
+    orders = stored(engine, request)
+    assert [len(part.blocks) for copy in orders.stores for part in copy.parts] == [3, 3]
+    engine.fill(request, request.tables, 0, 44)
+    go_on(engine, orders)
+    engine.side.finish(request)
+    engine.texts.append(request)
+    assert kept(engine, request.all_token_ids) == 12 and engine.pages_are_right() == 3 + WINDOW // SIZE
+    assert engine.side.counts.take()["counters"]["refused_stores"] == 1
