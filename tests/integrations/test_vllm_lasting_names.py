@@ -66,6 +66,7 @@ def test_every_fact_that_a_page_depends_on_makes_another_print() -> None:
         printed("some/model", revision=commit, namespace="mine"),
         printed("some/model", MemoryShape(4, 1, 64, 1, SHAPE.form), revision=commit),
         printed("some/model", MemoryShape(4, 2, 32, 1, "other layers"), revision=commit),
+        printed("some/model", MemoryShape(4, 2, 32, 2, SHAPE.form), revision=commit),  # in one pool
     ]
     assert len({same, *others}) == 1 + len(others)
     assert printed("some/model", MemoryShape(9, 2, 32, 1, SHAPE.form), revision=commit) == same  # of more memory

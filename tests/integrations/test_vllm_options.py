@@ -170,6 +170,18 @@ def test_pages_come_back_as_they_were_stored() -> None:
     assert host.take_ended() == []
 
 
+def test_a_slot_holds_a_page_of_any_group_whatever_was_in_it() -> None:
+    layers = [torch.randint(0, 255, (6, 8), dtype=torch.uint8) for _ in range(3)]
+    host = HostPages([layers[:1], layers[1:]], 2, checksums=True)  # the first group has the smaller pages
+    before = [layer.clone() for layer in layers]
+    host.store(Copy(1, "r", [Part(1, [4], [0])]))
+    host.store(Copy(2, "r", [Part(0, [5], [0]), Part(1, [3], [1])]))
+    host.load(Copy(3, "r", [Part(0, [0], [0]), Part(1, [1], [1])]))
+    assert torch.equal(layers[0][0], before[0][5])
+    assert torch.equal(layers[1][1], before[1][3]) and torch.equal(layers[2][1], before[2][3])
+    assert [one.bad for one in host.take_ended()] == [[], [], []]
+
+
 def test_of_a_load_with_a_bad_page_nothing_is_copied() -> None:
     host, layers = pages()
     host.store(Copy(1, "r", [Part(0, [2, 5], [3, 0])]))

@@ -98,6 +98,23 @@ def test_random_requests_with_a_small_host_and_a_disk(tmp_path: Path, failing: f
     engine.side.close()
 
 
+def test_of_a_prompt_too_long_for_the_host_what_fits_of_all_groups_comes_up(tmp_path: Path) -> None:
+    tokens = list(range(81))
+    first = LastingEngine(0, tmp_path, disk_at(tmp_path), hybrid=True, host=24, blocks=60)
+    served(first, tokens=tokens)
+    assert first.outer.keeper is not None and first.outer.keeper.flush(SECONDS)
+    first.side.close()
+    for slots, blocks in ((6, 1), (30, 15 - 4)):  # half of them are for what waits, and the window may have four
+        second = LastingEngine(1, tmp_path, disk_at(tmp_path), hybrid=True, host=slots // 2, blocks=60)
+        request = ask("again", tokens)
+        second.side.arrive(request)
+        second.settle()
+        assert second.side.look(request, 0) == blocks * SIZE
+        second.side.finish(request)
+        second.nothing_is_held()
+        second.side.close()
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -327,6 +344,7 @@ def test_memory_that_processes_share(tmp_path: Path) -> None:
     one.pages[3, 0] = 7
     two.pages[3, 1] = 9
     tier = SharedMemoryTier(taken, checksums=False)
+    assert tier.info().pool_of == (0, 0)  # whoever moves pages must not take a slot for two
     page = taken.pages[:1].reshape(1, -1).copy()
     tier.read(1, [3], [page])
     assert page[0, :24].tolist() == [7] * 24 and page[0, 24:].tolist() == [9] * 24

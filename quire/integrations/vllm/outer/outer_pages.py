@@ -98,8 +98,8 @@ class PagesAhead:
         try:
             coming = cache.prefetch(self._prepared, until)
             if isinstance(coming, Refusal) and coming.have:  # as much of it as there is room for
-                blocks = coming.have // len(cache.config.groups)  # a page of each, at most
-                less = replace(self._prepared.request, reuse_limit=blocks * cache.config.block_size)
+                limit = self._outer.blocks_in(coming.have) * cache.config.block_size
+                less = replace(self._prepared.request, reuse_limit=limit)
                 coming = cache.prefetch(less, until)
             if isinstance(coming, Refusal):
                 return
@@ -167,6 +167,13 @@ class OuterPages:
     def ahead(self, prepared: Prepared) -> PagesAhead:
         """Begin to bring what a request can use and host memory has not."""
         return PagesAhead(self, prepared)
+
+    def blocks_in(self, slots: int) -> int:
+        """Blocks of a text whose pages of all groups are sure to fit into so many slots: of windows few are needed."""
+        size, groups = self.cache.config.block_size, self.cache.config.groups
+        windows = [group.window for group in groups if group.window is not None]
+        full, tails = len(groups) - len(windows), sum(-(-window // size) + 1 for window in windows)
+        return max(slots // len(groups), (slots - tails) // full if full else 0)
 
     def served(self, request: Request, prompt: int) -> None:
         """All that was stored of a request is there; others may go on behind it, or behind its prompt."""
