@@ -90,12 +90,14 @@ def _settings(options: Namespace) -> ReplaySettings:
 
 
 def _each_once(asked: list[ReplaySettings]) -> list[ReplaySettings]:
-    """With the order that "auto" means for each, by its name; what is the same then is replayed once, and said to be."""
+    """With the order that "auto" means for each, by its name; what is the same then runs once, and that is said."""
     grid = list(dict.fromkeys(replace(one, eviction=one.order) for one in asked))
     if same := len(asked) - len(grid):
         which = sorted({f"{one.order!r} for {one.shape}" for one in asked if one.eviction == "auto" != one.order})
         why = f" ('auto' is {', '.join(which)})" if which else ""
-        print(f"quire sweep: {same} of {len(asked)} combinations are others again{why}: each runs once", file=sys.stderr)
+        print(
+            f"quire sweep: {same} of {len(asked)} combinations are others again{why}: each runs once", file=sys.stderr
+        )
     return grid
 
 
