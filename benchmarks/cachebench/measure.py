@@ -45,7 +45,7 @@ def measure(rounds: int, vllm_python: str | None, *, quick: bool) -> Numbers:
         numbers[f"groups_{short}_factor"] = three / one
     for row in LOOKS[1:]:
         numbers[row.replace("_8k_us", "_factor")] = numbers.pop(row) / numbers["claim_drop_8k_us"]
-    numbers["bytes_per_block"], numbers["ghost_bytes_per_slot"] = _bytes(samples.plain)
+    numbers["bytes_per_block"], numbers["ghost_bytes_per_slot"] = _bytes(samples.plain), _ghost_bytes()
     numbers["gc_ms"] = _gc_ms(samples.plain)
     if not quick:
         numbers["scale_1m_over_10k"] = _scale()
@@ -59,11 +59,19 @@ def _merge(numbers: Numbers, peer: Peer) -> None:
         numbers[name] = min(value, numbers.get(name, value))
 
 
-def _bytes(rows: Rows) -> tuple[float, float]:
-    """Of what is known of pages that are there, per block; of those that are gone, per slot."""
+def _bytes(rows: Rows) -> float:
+    """Of what is known of pages that are there, per block."""
     metadata, _ = rows.cache._setup.store.nbytes()
     usage = rows.cache.usage()
-    return (metadata - usage.ghost_bytes) / usage.idle, usage.ghost_bytes / usage.capacity
+    return (metadata - usage.ghost_bytes) / usage.idle
+
+
+def _ghost_bytes() -> float:
+    """Of what is known of pages that are gone, per slot, when as many have gone as are remembered."""
+    cache = load.make_cache(slots=2 * BLOCKS, rows=8)
+    for seed in range(20):
+        load.run_through(cache, load.text(60_000_000 + seed, load.PROMPT))
+    return cache.usage().ghost_bytes / cache.usage().capacity
 
 
 def _gc_ms(rows: Rows) -> float:

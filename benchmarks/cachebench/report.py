@@ -20,7 +20,7 @@ FACTS = {
     "find_factor": "find the same and close, over claim and drop",
     "probe_factor": "probe for the same, over claim and drop",
     "bytes_per_block": "metadata bytes per cached block, beyond its tokens",
-    "ghost_bytes_per_slot": "bytes for what is known of pages that are gone, per slot",
+    "ghost_bytes_per_slot": "bytes for what is known of pages that are gone, per slot, at most",
     "scale_1m_over_10k": "cost at 1M indexed blocks over 10k (worse of cold and hit)",
     "gc_ms": "full garbage collection beside 89k cached blocks, ms",
 }

@@ -95,7 +95,7 @@ class Regret:
         self._key = TraceKey() if key is None else key
         self._traffic = RatedTraffic(self._num_tiers, window, one_in=int(one_in))
         current = self._traffic.current
-        self._seen = Observed(current, OrderSample(), memory_of(config), config.block_size, config.eviction)
+        self._seen = Observed(current, OrderSample(), memory_of(config), config.block_size, config.order)
         self._lock = threading.Lock()  # of what the thread and `report` share
         self._queue: deque[_Came | _Ended] = deque()
         self._open: dict[Hashable, tuple[int, int]] = {}  # by sequence: its number (LOST), and its prompt's length

@@ -70,7 +70,7 @@ class Snapshots:
             "time": round(now, 3),
             "name": self.source.name,
             "block": config.block_size,
-            "eviction": config.eviction,
+            "eviction": config.order,
             "receipts": config.receipts,
             "shows_tokens": self.show_tokens,
             "tiers": [tier.name for tier in config.tiers],

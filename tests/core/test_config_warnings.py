@@ -155,5 +155,11 @@ def test_a_cache_that_makes_no_sense_is_refused(values: dict[str, Any], said: st
 )
 def test_the_order_of_eviction_is_chosen_by_the_groups(other: dict[str, Any], order: str) -> None:
     groups = (FULL, LayerGroup("other", **other))
-    assert CacheConfig(DEVICE, 4, groups).eviction == order
-    assert CacheConfig(DEVICE, 4, groups, eviction="release_order").eviction == "release_order"
+    assert CacheConfig(DEVICE, 4, groups).order == order
+    assert CacheConfig(DEVICE, 4, groups, eviction="release_order").order == "release_order"
+    auto, chosen = CacheConfig(DEVICE, 4, groups), CacheConfig(DEVICE, 4, groups, eviction="adaptive")
+    assert [replace(one, groups=(FULL,)).order for one in (auto, chosen)] == ["adaptive", "adaptive"]
+    window = (LayerGroup(window=8),)
+    assert [replace(one, groups=window).order for one in (auto, chosen)] == ["lru", "adaptive"]
+    assert (auto.eviction, chosen.eviction) == ("auto", "adaptive") and "eviction='auto'" in repr(auto)
+    assert (Cache(auto)._setup.store.dump().groups[0].cells is not None) == (order == "adaptive")

@@ -165,9 +165,9 @@ def test_settings_pass_through_and_are_checked() -> None:
     config = fitting(model_of("llama"), 64 * MIB, block_size=32, max_chunk=64, reuse=False, max_sequences=7)
     assert (config.block_size, config.max_chunk, config.reuse, config.max_sequences) == (32, 64, False, 7)
     orders = (config, fitting(model_of("llama"), 64 * MIB, eviction="lru"))
-    assert [one.cache_config((LayerGroup(),)).eviction for one in orders] == ["adaptive", "lru"]
+    assert [one.cache_config((LayerGroup(),)).order for one in orders] == ["adaptive", "lru"]
     window = LayerGroup(window=64)
-    assert config.cache_config((window,)).eviction == "lru"  # where "auto" does not learn
+    assert config.cache_config((window,)).order == "lru"  # where "auto" does not learn
     for order in ("oldest", "empty_first", 1):
         with pytest.raises(InputError, match=f"eviction {order!r}: it is no known order"):
             fitting(model_of("llama"), 64 * MIB, eviction=order)

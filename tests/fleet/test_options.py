@@ -44,6 +44,15 @@ def test_what_goes_together(monkeypatch: pytest.MonkeyPatch) -> None:
     checked(["--replicas", "2", "--ray", "auto"], monkeypatch)
 
 
+def test_the_order_of_eviction_is_that_of_every_replica() -> None:
+    pytest.importorskip("ray")
+    from quire.tools.serve.fleet_options import _config
+    from quire.tools.serve.serve_command import _parser
+
+    for words, order in ([], "auto"), (["--eviction", "lru"], "lru"):
+        assert _config(_parser().parse_args(["--replicas", "2", *words])).replica.eviction == order
+
+
 def test_without_the_extra_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

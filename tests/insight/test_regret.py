@@ -185,7 +185,7 @@ def test_every_order_is_judged() -> None:
     for nth in range(400):
         rig.serve(seq(1000 * (nth % 3), 17) if nth % 4 == 0 else rng.integers(5000, 1 << 30, 17, dtype=np.int32))
     found = rig.report()
-    assert set(found.orders) == {"lru", "adaptive", "release_order"} and found.eviction == rig.cache.config.eviction
+    assert set(found.orders) == {"lru", "adaptive", "release_order"} and found.eviction == rig.cache.config.order
     assert found.orders["adaptive"] > found.orders["lru"] + 0.01
     assert found.optimum is not None and found.optimum >= found.orders["adaptive"] - 1e-9
     quick = rig.regret.report(orders=False)

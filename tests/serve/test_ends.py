@@ -186,6 +186,18 @@ def talk_and_end(url: str, end: Callable[[], None]) -> bytes:
         return wire.read_until(b"[DONE]")
 
 
+def ask_and_end(shown: Shown, path: str) -> dict[str, Any]:
+    """What the server answers; it ends behind that."""
+    connection = http.client.HTTPConnection(shown.url.result(PATIENCE).rpartition("/")[2], timeout=PATIENCE)
+    try:
+        connection.request("GET", path)
+        told: dict[str, Any] = json.loads(connection.getresponse().read())
+        return told
+    finally:
+        connection.close()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="there is no TERM")
 
 
@@ -213,6 +225,17 @@ def test_the_command_finishes_what_it_says_when_it_is_told_to_end(
     told = [record.getMessage() for record in caplog.records]
     assert any("/v1/chat/completions 200" in one for one in told)
     assert not any(KEY in one or "who are you" in one for one in told)
+
+
+@needs_signals
+def test_the_command_has_the_order_of_eviction_that_was_given(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for words, order in ([], "adaptive"), (["--eviction", "lru"], "lru"):
+        shown = Shown()
+        monkeypatch.setattr(sys, "stdout", shown)
+        with Crew() as crew:
+            heard = crew.start(partial(ask_and_end, shown, "/viewer/snapshot"))
+            assert cli.main(["serve", "--port", "0", "--model", folder, "--device-memory", "8MiB", *words]) == 0
+            assert heard.result(PATIENCE)["eviction"] == order
 
 
 @needs_signals

@@ -295,6 +295,19 @@ def test_the_command_runs(trace: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert len(answer["points"]) == 4 and {"hit_rate", "optimum_hit_rate", "settings"} <= set(answer["points"][0])
 
 
+def test_an_order_that_is_another_by_name_is_replayed_once(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", trace, "--block-size", "512", "--device", "2GB", "--host", "0", "--workers", "1", "--json"]
+    assert cli.main([*words, "--eviction", "auto,adaptive,lru", "--shape", "llama-3-8b,gemma-3-like"]) == 0
+    told = capsys.readouterr()
+    ran = [(one["settings"]["shape"], one["settings"]["eviction"]) for one in json.loads(told.out)["points"]]
+    both = [("llama-3-8b", "adaptive"), ("gemma-3-like", "lru"), ("gemma-3-like", "adaptive"), ("llama-3-8b", "lru")]
+    assert ran == both
+    assert "2 of 6 combinations are others again ('auto' is 'adaptive' for llama-3-8b, 'lru' for gemma-3" in told.err
+    assert cli.main([*words, "--eviction", "auto"]) == 0
+    told = capsys.readouterr()
+    assert "again" not in told.err and json.loads(told.out)["points"][0]["settings"]["eviction"] == "adaptive"
+
+
 def test_mistakes_on_the_command_line_are_told_before_work(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sweep", "no such file"]) == 2
     assert cli.main(["sweep", trace, "--device", "8GB,much"]) == 2

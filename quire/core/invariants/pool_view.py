@@ -93,7 +93,7 @@ class PoolView:
             if page.node != NONE and page.holders == 0:
                 klass = COVERED if number in covered else FIRST_PRIORITY + page.priority
                 expected[tiers[0]][klass, page.slots[tiers[0]]] += 1
-        empty_class = EMPTY_RELEASED if self.setup.config.eviction == "release_order" else EMPTY
+        empty_class = EMPTY_RELEASED if self.setup.config.order == "release_order" else EMPTY
         for tier, capacity in enumerate(self.slots):
             for slot in set(range(capacity)) - owner[tier] - self.filled(tier):
                 expected[tier][empty_class, slot] += 1
@@ -104,7 +104,7 @@ class PoolView:
 
     def only_bounded_groups_pass(self) -> None:
         """Passed are whole blocks of windows, behind the sinks, and snapshots; in the order of release nothing is."""
-        size, released = self.setup.block_size, self.setup.config.eviction == "release_order"
+        size, released = self.setup.block_size, self.setup.config.order == "release_order"
         owner = [{page.slots[tier]: number for number, page in self.pages.items()} for tier in range(len(self.slots))]
         for tier, order in enumerate(self.orders):
             for slot in [slot for klass, slots in order.items() if self.facts.is_passed(klass) for slot in slots]:

@@ -62,7 +62,7 @@ class CacheConfig:
     copy_on_partial_reuse: bool = True  # also from blocks in use or with children; False: only idle leaves
     shadows: bool = True  # an onboarded page keeps its colder copy while nobody needs the room
     offload_min_priority: int = 30  # idle pages below it are dropped instead of offloaded
-    eviction: Eviction = "auto"  # which idle page goes first: learned from what is asked again, or "lru"; kept as one
+    eviction: Eviction = "auto"  # which idle page goes first: learned from what is asked again, or "lru"; see `order`
     ghosts: int = 8  # pages that are gone and remembered, per slot of all tiers; for the adaptive order and receipts
     min_uses: int = 1  # of a page that `offload` copies down early; for the adaptive order
     receipts: bool = False  # every claim says why it missed what it missed; gone pages are remembered in every order
@@ -97,16 +97,14 @@ class CacheConfig:
         if not isinstance(self.eviction, str) or self.eviction not in get_args(Eviction):
             cure = "use 'auto', 'lru', 'adaptive' or 'release_order'"
             raise InputError(say(f"eviction {shown(self.eviction)}", "it is no known order", cure))
-        if self.eviction == "auto":
-            object.__setattr__(self, "eviction", usual_order(self.groups))
         if type(self.ghosts) is not int or not 0 <= self.ghosts <= MOST_GHOSTS:
             fact = f"it must be a whole number from 0 to {MOST_GHOSTS}"
             raise InputError(say(f"ghosts {shown(self.ghosts)}", fact, "8 of them per slot serve well"))
         if type(self.min_uses) is not int or not 1 <= self.min_uses <= MOST_USES:
             fact, cure = f"it must be a whole number from 1 to {MOST_USES}", "2: pages that were used again"
             raise InputError(say(f"min_uses {shown(self.min_uses)}", fact, cure))
-        if self.min_uses > 1 and self.eviction != "adaptive":
-            ask = f"min_uses {self.min_uses} with eviction '{self.eviction}'"
+        if self.min_uses > 1 and self.order != "adaptive":
+            ask = f"min_uses {self.min_uses} with eviction '{self.order}'"
             raise InputError(
                 say(ask, "only the adaptive order counts uses", "use eviction='adaptive', or leave it at 1")
             )
@@ -223,6 +221,11 @@ class CacheConfig:
                 raise InputError(say(f"group {shown(layer.name)}", fact, "give it fewer"))
 
     @property
+    def order(self) -> Order:
+        """The order of eviction that the cache has: what "auto" means for these groups, or the one that was given."""
+        return usual_order(self.groups) if self.eviction == "auto" else self.eviction
+
+    @property
     def pool_of(self) -> tuple[int, ...]:
         """By group: the number of its pool. Pools are counted in the order in which groups first name them."""
         return pools_of(self.groups)
@@ -244,7 +247,7 @@ class CacheConfig:
     @property
     def _remembered(self) -> int:
         """Ghosts per slot that the stores keep: none where nobody asks for them."""
-        return self.ghosts if self.receipts or self.eviction == "adaptive" else 0
+        return self.ghosts if self.receipts or self.order == "adaptive" else 0
 
     @property
     def _columns(self) -> int:

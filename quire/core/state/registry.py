@@ -48,7 +48,7 @@ class Registry:
         self.plans: dict[int, Plan] = {}  # of steps
         self.background: dict[int, Plan] = {}  # those that no step waits for
         self.next_plan = 0
-        adaptive = setup.config.eviction == "adaptive"
+        adaptive = setup.config.order == "adaptive"
         self.learners = tuple((*setup.pools[some[0]], Learner()) for some in setup.sharers) if adaptive else ()
         # the stores must know the time: some page may have a duration, all grow older, or are remembered when they go
         self.timed = adaptive or setup.config.receipts

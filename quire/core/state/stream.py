@@ -41,7 +41,7 @@ def open_stream(
     size = config.block_size
     facts = [_numbers(layers[group], size, _slots(config, group)) for group in groups]
     store = make(
-        size, facts, config.max_sequences, columns, ORDERS[config.eviction], config.shadows,
+        size, facts, config.max_sequences, columns, ORDERS[config.order], config.shadows,
         config.offload_min_priority, config.events, config.max_events, config._partial_hits,
         config.event_seed, config._remembered, config.min_uses, config._slow_tier >= 0, config.lasting,
         [config.pool_of[group] - config.pool_of[groups.start] for group in groups],

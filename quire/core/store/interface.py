@@ -410,7 +410,7 @@ class Store(Protocol):
         """Evict in this order of cells from now on; all are named."""
 
     def ghost_room(self, group: int) -> tuple[int, int]:
-        """Ghosts there are, and the bytes that all there can be take."""
+        """Ghosts there are, and the bytes that they take: those that were there at once, at most."""
 
     # Log
 

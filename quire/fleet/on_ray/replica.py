@@ -11,6 +11,7 @@ from typing import Any
 import ray
 from ray import serve
 
+from quire.core.records.config import Eviction
 from quire.engine import LLM, fitting, load
 from quire.engine.model import smollm2
 from quire.engine.model.folders import checked
@@ -41,6 +42,7 @@ class ReplicaConfig:
     router_key: str | None = None  # and the public key of who may listen
     threads: int | None = None  # of torch, per replica
     show_tokens: bool = False  # whether the live page shows prompts
+    eviction: Eviction = "auto"  # which idle page goes first, as in CacheConfig
     generation: int = 0  # another number makes other replicas: a rolling restart
 
 
@@ -55,7 +57,9 @@ class Replica:
         self._config = config
         place = smollm2.folder() if config.model is None else checked(config.model)
         model = load(place, device=config.device, dtype=config.dtype)
-        fields: dict[str, Any] = {"max_waiting": config.max_requests, "events": True, "receipts": True}
+        fields: dict[str, Any] = {
+            "max_waiting": config.max_requests, "events": True, "receipts": True, "eviction": config.eviction,
+        }  # fmt: skip
         if config.event_seed:
             fields["event_seed"] = config.event_seed
         if config.max_length is not None:

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_page(options.html)
         source = TraceSource(options.trace, options.limit, options.skip_bad, options.trace_block)
         trace_of(options, options.trace)
-        return _run(options, source, [_settings(each) for each in combinations])
+        return _run(options, source, _each_once([_settings(each) for each in combinations]))
     except QuireError as wrong:
         print(f"quire sweep: {wrong}", file=sys.stderr)
         return 2
@@ -87,6 +87,18 @@ def _parser() -> ArgumentParser:
 def _settings(options: Namespace) -> ReplaySettings:
     settings = settings_of(options)
     return settings if options.admission is None else replace(settings, two_phase=options.admission == WAYS[0])
+
+
+def _each_once(asked: list[ReplaySettings]) -> list[ReplaySettings]:
+    """With the order that "auto" means for each, by its name; what is the same then runs once, and that is said."""
+    grid = list(dict.fromkeys(replace(one, eviction=one.order) for one in asked))
+    if same := len(asked) - len(grid):
+        which = sorted({f"{one.order!r} for {one.shape}" for one in asked if one.eviction == "auto" != one.order})
+        why = f" ('auto' is {', '.join(which)})" if which else ""
+        print(
+            f"quire sweep: {same} of {len(asked)} combinations are others again{why}: each runs once", file=sys.stderr
+        )
+    return grid
 
 
 class CombinationLines:

@@ -13,9 +13,10 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
 from socket import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from quire import InputError, QuireError
+from quire.core.records.config import Eviction
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
 from quire.tools.model_options import add_model, note_printer, read_secret
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from quire.serve import ServeSettings, Service
 
 SHARED = "QUIRE_SHARED"  # in the environment, where a password is in no list of processes
+USUAL_ORDER = "auto (the default) is adaptive where all layers are full attention, else lru"
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -78,6 +80,7 @@ def _parser() -> ArgumentParser:
     add("--port", type=int, default=8000, help="0: any free one (default %(default)s)")
     add("--model-name", metavar="NAME", help="what clients call the model (default: its folder or hub id)")
     add("--max-length", type=int, metavar="N", help="tokens of a prompt and its answer (default: the model's, or 8192)")
+    add("--eviction", choices=get_args(Eviction), default="auto", help=f"which cached page goes first: {USUAL_ORDER}")
     add("--max-requests", type=int, default=256, metavar="N", help="at the same time; others get 429 (default 256)")
     add("--max-connections", type=int, default=1024, metavar="N", help="idle ones make room (default %(default)s)")
     add("--queue-seconds", type=float, default=0.0, metavar="S", help="they may wait so long for a place (default 0)")
@@ -204,7 +207,7 @@ def _open(options: Namespace, tell: Callable[[str], None]) -> LLM:
     place = smollm2.folder(tell) if options.model is None else options.model
     tell(f"loading {_name(options)}")
     model = load(place, device=options.device, dtype=options.dtype)
-    fields = {"max_waiting": options.max_requests, "receipts": True}
+    fields = {"max_waiting": options.max_requests, "receipts": True, "eviction": options.eviction}
     if options.max_length is not None:
         fields["max_length"] = options.max_length
     host = options.host_memory

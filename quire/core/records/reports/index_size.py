@@ -42,7 +42,7 @@ class IndexSize:
 
 def index_size(config: CacheConfig) -> IndexSize:
     """Of the pages of a cache's coldest tier."""
-    tiers, adaptive = len(config.tiers), config.eviction == "adaptive"
+    tiers, adaptive = len(config.tiers), config.order == "adaptive"
     page = 16 + 4 * tiers
     if adaptive:
         page = -(-(page + 12) // 8) * 8

@@ -133,7 +133,7 @@ class Usage:
     shadows: int
     held: int  # in use by sequences, holds and writers, or kept out of the tree for claims and finds
     ghosts: int = 0  # pages that are gone and remembered, as often as they went, from whatever tier; told of tier 0
-    ghost_bytes: int = 0  # what all that can be remembered takes
+    ghost_bytes: int = 0  # what they take, and those that were forgotten: 256 a slot when as many as may be have gone
     found: int = 0  # pages that finds hold here, whether idle or held by others too
     writing: int = 0  # of the held ones: slots that writers fill
     filling: int = 0  # of the held ones: slots that background plans fill

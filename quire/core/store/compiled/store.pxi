@@ -427,7 +427,7 @@ cdef class Store:
         set_rank(g, rank)
 
     def ghost_room(self, Py_ssize_t group):
-        """Ghosts there are, and the bytes that all there can be take."""
+        """Ghosts there are, and the bytes that they take: those that were there at once, at most."""
         cdef Pool *g = check_group(&self.state, group)
         if g.ghosts == NULL:
             return 0, 0

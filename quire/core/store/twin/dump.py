@@ -88,7 +88,8 @@ def dump_order(order: Order) -> dict[int, list[int]]:
 def dump_cells(pool: Pool, cells: Cells) -> DumpedCells:
     return DumpedCells(
         pages={page.number: DumpedReuse(page.uses, page.reuse, page.used) for page in own_pages(pool)},
-        ghosts=[None if ghost is None else DumpedGhost(*ghost[1:]) for ghost in cells.ghosts.places],
+        ghosts=[None if ghost is None else DumpedGhost(*ghost[1:]) for ghost in cells.ghosts.places]
+        + [None] * (cells.ghosts.room - len(cells.ghosts.places)),
         hits=cells.hits.ravel().tolist(),
         lost=cells.lost.ravel().tolist(),
         inserted=cells.inserted,

@@ -402,7 +402,7 @@ class Store:
         self._state.pools[group].set_rank(_numbers(cells))
 
     def ghost_room(self, group: int) -> tuple[int, int]:
-        """Ghosts there are, and roughly the bytes that all there can be take."""
+        """Ghosts there are, and roughly the bytes that they take."""
         ghosts = self._state.pools[group].ghosts
         return (0, 0) if ghosts is None else (len(ghosts), 300 * len(ghosts.places))
 

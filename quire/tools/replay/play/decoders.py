@@ -60,7 +60,7 @@ class Decoders:
         self._size = config.block_size
         self._cache, self._token_ids = cache, token_ids
         self._states = any(group.current for group in config.groups)
-        self._lazy = config.eviction != "adaptive" and not any(group.bounded for group in config.groups)
+        self._lazy = config.order != "adaptive" and not any(group.bounded for group in config.groups)
         self._stride = min(stride, self._size) if self._states else stride  # a snapshot is taken where a commit ends
         self._make_room, self._end = make_room, end
         self.turn = 0

@@ -33,10 +33,43 @@ cdef extern from *:
     static inline void quire_write_to(void *block, size_t bytes) {
         for (size_t at = 0; block && at < bytes; at += 4096) ((volatile char *) block)[at] = 0;
     }
+
+    /* Zeros of which the system gives only what is written to, page by page. What malloc has may have been in use, and
+       would have to be erased first: these are had from the system, unless they are few. */
+    #if defined(MADV_HUGEPAGE)
+    static inline size_t quire_lazy_size(size_t bytes) {
+        const size_t large = (size_t) 2 << 20;
+        return bytes < large ? bytes : (bytes + large - 1) & ~(large - 1);
+    }
+    static inline int quire_is_little(size_t bytes) { return bytes < (size_t) 1 << 17; }
+    static inline void *quire_lazy(size_t bytes) {
+        const size_t large = (size_t) 2 << 20, spare = bytes < large ? 0 : large, size = quire_lazy_size(bytes);
+        size_t before;
+        char *block;
+        if (quire_is_little(bytes)) return calloc(bytes, 1);
+        block = (char *) mmap(NULL, size + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (block == (char *) MAP_FAILED) return NULL;
+        if (!spare) return block;
+        before = -(size_t) block & (large - 1);       /* it begins on a large page, and what is over goes back */
+        if (before) (void) munmap(block, before);
+        (void) munmap(block + before + size, spare - before);
+        quire_scattered(block + before, size);
+        return block + before;
+    }
+    static inline void quire_lazy_free(void *block, size_t bytes) {
+        if (quire_is_little(bytes)) free(block);
+        else if (block) (void) munmap(block, quire_lazy_size(bytes));
+    }
+    #else
+    static inline void *quire_lazy(size_t bytes) { return calloc(bytes, 1); }
+    static inline void quire_lazy_free(void *block, size_t bytes) { (void) bytes; free(block); }
+    #endif
     """
     void scattered "quire_scattered"(void *block, size_t bytes) noexcept nogil
     void *table_alloc "quire_table"(size_t bytes) noexcept nogil      # of zeros; read all over the place
     void write_to "quire_write_to"(void *block, size_t bytes) noexcept nogil
+    void *lazy_alloc "quire_lazy"(size_t bytes) noexcept nogil        # of zeros that take nothing until written to
+    void lazy_free "quire_lazy_free"(void *block, size_t bytes) noexcept nogil        # as many as it was made of
 
 cdef enum:
     LINE = 64                 # bytes that come from memory together

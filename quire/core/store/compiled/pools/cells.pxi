@@ -251,8 +251,8 @@ cdef inline int32_t stride(int32_t number) noexcept nogil:
 
 cdef void count_ghosts(Cells *c, int64_t *census) noexcept nogil:
     cdef Ghosts *e = &c.ghosts
-    cdef int32_t step = stride(e.room), place = 0
-    while place < e.room:
+    cdef int32_t step = stride(e.room), place = 0, count = num_used(e)
+    while place < count:
         if e.ring[place].facts:
             census[reuse_of(e.ring + place) * NUM_AGES + age_bin(c.now - e.ring[place].used)] += step
         place += step

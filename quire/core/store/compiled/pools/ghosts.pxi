@@ -9,6 +9,8 @@
 # is a line of far memory; so most pages that go cost none.
 # Links are made late: ghosts between `linked` and `next` are in the ring alone, until somebody looks for one or there
 # are MAX_UNLINKED. Far memory is slow, but comes at once to whoever asks for much of it.
+# All memory is there from the beginning, for pages go where nothing can fail, but the system gives it only as it is
+# written to: the ring a little ahead of `next` while it goes round for the first time, the links with the first of them.
 # Does not know: pages that are there, what a ghost is remembered for.
 
 cdef enum:
@@ -43,26 +45,44 @@ cdef struct Ghosts:
     int32_t next
     int32_t linked            # places from here to `next` are in the ring alone
     int32_t count
+    int32_t written           # places that the system has given
+    bint has_links            # and so has it all of `newest`
 
 
 cdef int ghosts_open(Ghosts *e, int64_t room) noexcept nogil:
     """-1 without memory."""
     cdef Py_ssize_t n = <Py_ssize_t> min(room, <int64_t> MOST_GHOSTS)
     e.room, e.turn, e.found = <int32_t> n, 1, -1
-    e.ring = <Ghost *> table_alloc(n * sizeof(Ghost) + 1)
-    e.newest = <uint32_t *> table_alloc(4 * n + 1)
-    write_to(e.ring, n * sizeof(Ghost))
-    write_to(e.newest, 4 * n)
+    e.ring = <Ghost *> lazy_alloc(n * sizeof(Ghost) + 1)
+    e.newest = <uint32_t *> lazy_alloc(4 * n + 1)
     return 0 if e.ring and e.newest else -1
 
 
 cdef void ghosts_close(Ghosts *e) noexcept nogil:
-    free(e.ring)
-    free(e.newest)
+    lazy_free(e.ring, e.room * sizeof(Ghost) + 1)
+    lazy_free(e.newest, 4 * <Py_ssize_t> e.room + 1)
+
+
+cdef inline int32_t num_used(Ghosts *e) noexcept nogil:
+    """Places that have a ghost or a gap; those behind them are as they were made."""
+    return e.room if e.turn > 1 else e.next
 
 
 cdef inline int64_t ghosts_bytes(Ghosts *e) noexcept nogil:
-    return (sizeof(Ghost) + 4) * <int64_t> e.room
+    """What has been written to so far: what is forgotten is not given back."""
+    return sizeof(Ghost) * <int64_t> max(e.written, num_used(e)) + 4 * <int64_t> e.room * e.has_links
+
+
+cdef void write_ahead(Ghosts *e) noexcept nogil:
+    """The system gives memory for all links, and for as many ghosts as can come before this is called again: at once,
+    and not page by page, each of them read first and then written to."""
+    cdef int32_t first = max(e.written, e.next), until = min(e.room, e.next + MAX_UNLINKED)
+    if not e.has_links:
+        write_to(e.newest, 4 * <Py_ssize_t> e.room)
+        e.has_links = True
+    if first < until:
+        write_to(e.ring + first, (until - first) * sizeof(Ghost))
+    e.written = max(e.written, until)     # all, once the ring has gone round: nothing that is remembered is written to
 
 
 cdef inline uint32_t *newest_of(Ghosts *e, uint64_t key) noexcept nogil:
@@ -86,6 +106,9 @@ cdef void link_ghosts(Ghosts *e) noexcept nogil:
     cdef int32_t i, place, count = 0
     cdef uint32_t turn = e.turn << TURN_SHIFT
     cdef uint32_t *newest
+    if e.linked == e.next:
+        return
+    write_ahead(e)
     for place in range(e.linked, e.next):
         places[count] = place
         count += 1 - e.ring[place].older
@@ -100,11 +123,11 @@ cdef void link_ghosts(Ghosts *e) noexcept nogil:
 
 cdef void link_all(Ghosts *e) noexcept nogil:
     """From now on every ghost has a link: some block went so often that those hidden behind it are searched for long."""
-    cdef int32_t i, place
+    cdef int32_t i, place, count = num_used(e)
     cdef uint32_t *newest
     memset(e.newest, 0, 4 * <Py_ssize_t> e.room)
-    for i in range(e.room):
-        place = i + e.next if i + e.next < e.room else i + e.next - e.room     # the oldest first
+    for i in range(count):
+        place = i + e.next if i + e.next < count else i + e.next - count       # the oldest first
         if e.ring[place].facts:
             newest = newest_of(e, e.ring[place].key)
             e.ring[place].older = newest[0]
@@ -256,9 +279,11 @@ cdef void ghosts_clear(Ghosts *e) noexcept nogil:
     cdef int32_t place
     if e.turn == 1 and e.next == 0:
         return                # there is none
-    for place in range(e.room if e.turn > 1 else e.next):
+    e.written = max(e.written, num_used(e))
+    for place in range(num_used(e)):
         e.ring[place].facts = 0
-    memset(e.newest, 0, 4 * <Py_ssize_t> e.room)
+    if e.has_links:
+        memset(e.newest, 0, 4 * <Py_ssize_t> e.room)
     e.next, e.linked, e.count, e.turn, e.found, e.absent, e.all_linked = 0, 0, 0, 1, -1, False, False
 
 

@@ -89,7 +89,7 @@ class Cells:
         for page in resident[::step]:
             if page.node is not None:
                 census[self.cell(page)] += step
-        step = stride(len(self.ghosts.places))
+        step = stride(self.ghosts.room)
         for ghost in self.ghosts.places[::step]:
             if ghost is not None:
                 census[cell_number(ghost.reuse, age_bin(self.now - ghost.used))] += step

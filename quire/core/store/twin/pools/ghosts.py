@@ -1,8 +1,8 @@
 """Ghosts: what is known of pages that are gone, the last so many of a pool.
 
 Owns the ring: first in, first out, found by key. A page that goes a second time leaves a second ghost, and the newest
-is the one that is found. Ghosts that are taken leave gaps that nobody fills before their turn. Knows nothing of pages
-that are there, nor of what a ghost is remembered for.
+is the one that is found. Ghosts that are taken leave gaps that nobody fills before their turn. It takes memory as it
+fills. Knows nothing of pages that are there, nor of what a ghost is remembered for.
 """
 
 from typing import NamedTuple
@@ -27,12 +27,13 @@ class Ghost(NamedTuple):
 
 
 class Ghosts:
-    """A ring of so many places."""
+    """A ring of so many places, `room`; those that none has come to yet are not in `places`."""
 
-    __slots__ = ("_at", "_next", "places")
+    __slots__ = ("_at", "_next", "places", "room")
 
     def __init__(self, room: int) -> None:
-        self.places: list[Ghost | None] = [None] * min(room, MOST_GHOSTS)
+        self.room = min(room, MOST_GHOSTS)
+        self.places: list[Ghost | None] = []
         self._at: dict[Key, list[int]] = {}  # key -> places, the newest last
         self._next = 0
 
@@ -41,9 +42,11 @@ class Ghosts:
 
     def add(self, ghost: Ghost) -> Ghost | None:
         """Remember a page; the ghost that falls out for it."""
-        if not self.places:
+        if not self.room:
             return None
-        place, self._next = self._next, (self._next + 1) % len(self.places)
+        place, self._next = self._next, (self._next + 1) % self.room
+        if place == len(self.places):
+            self.places.append(None)
         old, self.places[place] = self.places[place], ghost
         if old is not None:
             self._at[old.key].remove(place)
@@ -66,7 +69,7 @@ class Ghosts:
 
     def forget(self) -> None:
         """Forget all, as if none had ever been."""
-        self.places = [None] * len(self.places)
+        self.places.clear()
         self._at.clear()
         self._next = 0
 
