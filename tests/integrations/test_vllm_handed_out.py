@@ -265,6 +265,21 @@ def test_what_is_computed_while_some_is_left_may_be_handed_out_too() -> None:
     assert engine.pages_are_right() == 7
 
 
+def test_what_was_stored_before_its_turn_is_found_though_all_others_are_heard_of_late() -> None:
+    engine, request, orders = begun(1)
+    engine.side.finish(request)
+    ordered = [orders]
+    for fresh, early in (([5], 5), ([], 2), ([], 3), ([], 4), ([], None)):  # the last part was stored before
+        ordered.append(engine.side.order({}, (), lambda _: None, fresh))
+        assert blocks_of(ordered[-1].early) == ([] if early is None else [[early]])
+    assert not engine.side.stores.num_carried and kept(engine) == 0
+    for one in ordered:
+        go_on(engine, one)
+    engine.texts.append(request)
+    assert kept(engine) == 20 and engine.pages_are_right() == 5
+    engine.nothing_is_held()
+
+
 def test_what_has_no_room_before_its_turn_is_not_stored_and_no_other_group_counts() -> None:
     """Two groups in a host of two slots each, all taken by another text, and two blocks of one group handed out."""
     engine = ToyEngine(0, hybrid=True, host=2)
