@@ -212,3 +212,11 @@ def test_what_is_written_in_parts_is_findable_in_parts(store: StoreName, groups:
         assert (writer.written(8), writer.written(12), end_of(cache, range(13))) == (0, groups, 12)
         assert [writer.blocks(group).tolist() for group in range(groups)] == [[]] * groups
     check(cache)
+
+
+def test_a_page_that_is_lost_before_it_is_written_does_not_become_findable(store: StoreName) -> None:
+    cache = host_only(store, 8, groups=2)
+    with opened(cache, range(16)) as writer:
+        cache.lose(0, [writer.slots(0).tolist()[2]], tier=1)
+        assert writer.written(16) == 7 and end_of(cache, range(17)) == 8
+    check(cache)
