@@ -70,8 +70,8 @@ def run_seed(seed: int) -> PoolEngine:
     resets = 0.0 if has_room else rng.choice([0, 0, 0.02])
     with patch.multiple(page_stores, MANY=many, FEW=few):
         engine.run(texts(rng, count, longest), abort=rng.choice([0, 0.02, 0.1]), reset=resets)
-    if has_room:
-        engine.all_is_found()
+    if has_room and not (engine.drafts and any(window and window < 13 for window in windows)):
+        engine.all_is_found()  # else a window may pass a block in the step that takes its drafts: it is null then
     return engine
 
 
