@@ -172,11 +172,15 @@ def test_blocks_before_their_turn_are_refused_with_the_others_and_must_be_of_the
     with opened(cache, range(24), end=4) as writer:
         lack = writer.extend(end=8, also={0: [2, 3, 4]})
         assert lack is not None and (lack.need, lack.have) == (4, 3) and writer.blocks().tolist() == [0]
-        for wrong, fact in (({0: [6]}, "its text has 6 whole blocks"), ({1: [3]}, "it writes 1 groups")):
+        outside = [[6], range(-5, -2), range(-1, 3), range(3, -2, -1), [-1, 3], range(10**12), range(3, 1 << 70)]
+        facts = [({0: blocks}, "its text has 6 whole blocks") for blocks in outside]
+        for wrong, fact in [*facts, ({1: [3]}, "it writes 1 groups")]:
             with pytest.raises(InputError, match=fact):
                 writer.extend(text(1, 2), end=8, also=wrong)
         assert writer.length == 24 and writer.blocks().tolist() == [0]
         assert writer.extend(end=8, also={0: range(1, 1)}) is None and writer.taken()[0] == [1]
+        for empty in (range(5, -3), range(-2, -2), range(1 << 70, 3), []):
+            assert writer.extend(end=8, also={0: empty}) is None and writer.taken()[0] == []
         assert writer.extend(end=8, also={0: range(0, 5, 4)}) is None and writer.taken()[0] == [4]
         assert writer.extend(end=8, also={0: range(1, 4)}) is not None  # 2 and 3, and one slot
         assert writer.extend(end=8, also={0: range(1, 3)}) is None and writer.taken()[0] == [2]
@@ -207,4 +211,12 @@ def test_what_is_written_in_parts_is_findable_in_parts(store: StoreName, groups:
         assert [writer.blocks(group).tolist() for group in range(groups)] == [[2]] * groups
         assert (writer.written(8), writer.written(12), end_of(cache, range(13))) == (0, groups, 12)
         assert [writer.blocks(group).tolist() for group in range(groups)] == [[]] * groups
+    check(cache)
+
+
+def test_a_page_that_is_lost_before_it_is_written_does_not_become_findable(store: StoreName) -> None:
+    cache = host_only(store, 8, groups=2)
+    with opened(cache, range(16)) as writer:
+        cache.lose(0, [writer.slots(0).tolist()[2]], tier=1)
+        assert writer.written(16) == 7 and end_of(cache, range(17)) == 8
     check(cache)

@@ -233,6 +233,26 @@ def test_who_comes_back_finds_all_that_it_had(how: str) -> None:
     assert engine.side.look(request, 0) == 20
 
 
+def test_who_is_preempted_between_two_steps_and_comes_back_in_the_next_one_stays() -> None:
+    """As with reset_prefix_cache: vLLM tells of the preemption with the step that begins it anew."""
+    engine, request, orders = begun()
+    go_on(engine, orders)
+    request.num_computed_tokens = 0
+    assert engine.side.look(request, 0) == 8
+    tables = [[11, 12, 13, 14, 15, 16]]
+    engine.side.place(request, tables, 0)  # vLLM would rather compute it
+    orders = engine.side.order({"spread": 21}, {"spread"}, lambda _: tables, [11, 12, 13, 14, 15, 16])
+    assert blocks_of(orders.early) == [[3, 4, 5]] and engine.side._stays.keys() == {"spread"}
+    request.tables, request.num_computed_tokens = tables, 21
+    engine.fill(request, tables, 0, 20)
+    go_on(engine, orders)
+    request.all_token_ids += range(21, 25)
+    go_on(engine, engine.side.order({"spread": 4}, (), lambda _: [[*tables[0], 17]]))
+    assert kept(engine, request.all_token_ids) == 24  # what it computes now is stored too
+    engine.side.finish(request)
+    engine.nothing_is_held()
+
+
 def test_blocks_that_may_be_left_are_known_by_their_numbers() -> None:
     left = LeftBlocks(2)
     assert left.among({1, 2, 10**9}) == {}
@@ -263,6 +283,21 @@ def test_what_is_computed_while_some_is_left_may_be_handed_out_too() -> None:
     assert kept(engine, request.all_token_ids) == 28
     engine.texts.append(request)
     assert engine.pages_are_right() == 7
+
+
+def test_what_was_stored_before_its_turn_is_found_though_all_others_are_heard_of_late() -> None:
+    engine, request, orders = begun(1)
+    engine.side.finish(request)
+    ordered = [orders]
+    for fresh, early in (([5], 5), ([], 2), ([], 3), ([], 4), ([], None)):  # the last part was stored before
+        ordered.append(engine.side.order({}, (), lambda _: None, fresh))
+        assert blocks_of(ordered[-1].early) == ([] if early is None else [[early]])
+    assert not engine.side.stores.num_carried and kept(engine) == 0
+    for one in ordered:
+        go_on(engine, one)
+    engine.texts.append(request)
+    assert kept(engine) == 20 and engine.pages_are_right() == 5
+    engine.nothing_is_held()
 
 
 def test_what_has_no_room_before_its_turn_is_not_stored_and_no_other_group_counts() -> None:

@@ -9,9 +9,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from quire import Request
 from quire.core.admission.find import Found
 from quire.core.records.request import PLAIN
-from quire.integrations.vllm.orders import Part
+from quire.integrations.vllm.cache_groups import HOST
+from quire.integrations.vllm.orders import BadPage, Part, WorkerReport
 from quire.integrations.vllm.request_tokens import RequestTokens
 from quire.integrations.vllm.stay import Stay
 from tests.integrations.test_vllm_contract import PROMPT, ask, filled, kept, stored
@@ -71,3 +73,46 @@ def test_pages_go_where_vllm_has_blocks_or_the_load_is_refused() -> None:
         ends.add((right is None, bool(right), len(wanted) == last - first))
         assert stay.parts_to_load([table], (last - first) * SIZE + SIZE, SIZE) is None
     assert len(ends) == 5
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_who_comes_back_stores_nothing_of_what_was_loaded_behind_its_prompt(hybrid: bool) -> None:
+    """A page of what it had generated goes from host memory while it is loaded, and the next block is there already."""
+    engine, group = ToyEngine(0, hybrid=hybrid), int(hybrid)
+    first = ask("first", list(range(33)))
+    orders = stored(engine, first)
+    engine.fill(first, first.tables, 0, 32)
+    go_on(engine, orders)
+    engine.side.finish(first)
+    back = ask("back", list(range(21)))
+    back.num_prompt_tokens = 8
+    assert engine.side.look(back, 0) == 20
+    back.tables = [[11, 12, 13, 14, 15, 16, 17], [0, 0, 0, 14, 15, 16, 17]][: 1 + group]
+    engine.side.place(back, back.tables, 20)
+    go_on(engine, engine.side.order({}, (), lambda _: None))
+    with engine.cache.find(Request("look", np.arange(13, dtype=np.int32))) as found:
+        slot = dict(zip(found.blocks(group).tolist(), found.slots(group).tolist(), strict=True))[2]
+    engine.cache.lose(group, [slot], tier=HOST)  # as if it was evicted
+    engine.side.place(back, back.tables, 0)
+    back.num_computed_tokens = 20
+    back.all_token_ids += range(21, 29)
+    orders = engine.side.order({"back": 5}, (), lambda _: back.tables)
+    assert orders.stores == []
+    engine.fill(back, back.tables, 20, 25)
+    go_on(engine, orders)
+    engine.texts += [first, back, ask("short", list(range(13)))]
+    assert engine.pages_are_right() > 0
+    engine.side.finish(back)
+    engine.nothing_is_held()
+
+
+def test_a_load_that_fails_for_who_was_aborted_is_counted_for_nobody() -> None:
+    engine = filled()
+    request = ask("aborted")
+    assert engine.side.look(request, 0) == 20
+    engine.side.place(request, [list(range(1, 7))], 20)
+    (copy,) = engine.side.order({}, (), lambda _: None).loads
+    engine.side.finish(request)
+    engine.side.hear(WorkerReport({copy.job: 1}, {copy.job: [BadPage(0, copy.parts[0].slots[-1])]}))
+    assert kept(engine) == 16 and not engine.side._failures
+    engine.nothing_is_held()

@@ -21,7 +21,7 @@ from quire.integrations.vllm.orders import StepOrders
 from quire.integrations.vllm.outer.page_memory import FOLDER, MemoryShape, PageMemory, SharedMemoryTier, announce_region
 from quire.tiers.base import TierError
 from tests.integrations.lasting_engine import SECONDS, LastingEngine
-from tests.integrations.test_vllm_contract import ask, run
+from tests.integrations.test_vllm_contract import ask, image, run
 from tests.integrations.toy_parts import SIZE, ToyRequest, requests
 from tests.tiers.disk.stand_ins import Faults, FaultyFiles
 from tests.tiers.shared.conftest import redis_server as redis_server
@@ -300,6 +300,21 @@ def test_two_machines_share_a_store(tmp_path: Path) -> None:
     assert other.pages_are_right() > 0
     one.side.close()
     other.side.close()
+
+
+def test_what_was_computed_before_an_image_goes_out_though_its_request_was_aborted(tmp_path: Path) -> None:
+    engine = LastingEngine(0, tmp_path, {"shared": str(tmp_path / "store")}, hybrid=False)
+    request = ask("aborted", mm_features=[image(10, 8, "a cat")])
+    assert engine.side.look(request, 0) is None  # the store is asked
+    engine.settle()
+    assert engine.side.look(request, 0) == 0
+    request.tables = [list(range(1, 7))]
+    engine.side.place(request, request.tables, 0)
+    engine.side.hear(run(engine, engine.side.order({"aborted": 12}, (), lambda _: request.tables)))
+    engine.side.finish(request)
+    engine.nothing_is_held()
+    assert totals(engine)["shared_sent"] == 3  # the last of them has a part of the image
+    engine.side.close()
 
 
 @needs_redis

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quire import Cache, Request
+from quire import Cache, Request, Scope
 from quire.integrations.vllm.cache_groups import HOST, cache_config
 from quire.integrations.vllm.identity import scope_of
 from quire.integrations.vllm.options import ConnectorOptions
@@ -152,6 +152,14 @@ def test_after_new_weights_nothing_is_left_of_the_old_ones() -> None:
     assert orders.early == [] and orders.stores == [] and kept(engine) == 0
     engine.side.finish(request)
     engine.nothing_is_held()
+
+
+def test_who_waits_for_new_weights_is_stored_under_them() -> None:
+    engine, request = ToyEngine(0, hybrid=False), ask("waits")
+    engine.side.arrive(request)
+    assert engine.side.look(request, 0) == 0 and engine.side.reset()
+    go_on(engine, stored(engine, request))
+    assert kept(engine) == 0 and kept(engine, scope=Scope(epoch=1)) == 20
 
 
 def test_without_room_for_the_rest_it_is_counted_and_nothing_is_held() -> None:

@@ -247,11 +247,13 @@ def _name(writing: Writing, wanted: list[Int32], skip: LeftOut, also: LeftOut) -
 def _behind(writing: Writing, group: int, stop: int, named: Collection[int]) -> Int32:
     """Those of some blocks that it would not take now, and has not."""
     had, whole = writing.also.get(group), len(writing.chain) // writing.prepared._setup.block_size
-    last = max(named, default=-1)
-    if last >= whole:
+    if not named:
+        return NONE
+    ends = (named[0], named[-1]) if type(named) is range else (min(named), max(named))  # a range may be long
+    if min(ends) < 0 or max(ends) >= whole:
         ask = f"blocks {shown(named)} of group {group} behind the end"
         raise InputError(say(ask, f"its text has {whole} whole blocks", "pass numbers of its blocks"))
-    if had is None and type(named) is range and named.step == 1 and last < MANY:  # mostly
+    if had is None and type(named) is range and named.step == 1 and named.stop <= MANY:  # mostly
         return NUMBERS[max(named.start, stop) : named.stop]
     return np.array(sorted(block for block in set(named) if block >= stop and block not in (had or ())), np.int32)
 

@@ -57,8 +57,11 @@ class EngineRequest(Protocol):
 
 
 def can_share(request: EngineRequest) -> bool:
-    """Embeddings have no token ids, and a streaming session changes tokens that it has had: neither is kept."""
-    return request.prompt_embeds is None and not request.resumable
+    """Embeddings have no token ids, and a streaming session changes tokens that it has had: neither is kept.
+
+    Nor is anything of a request without a token.
+    """
+    return request.prompt_embeds is None and not request.resumable and request.num_tokens > 0
 
 
 def adapter_name(lora: Any) -> str:
@@ -74,23 +77,33 @@ def scope_of(request: EngineRequest, epoch: int, name: Callable[[Any], str] = ad
     return Scope(lora=lora, salt=request.cache_salt, epoch=epoch or None)
 
 
-def media_of(request: EngineRequest) -> tuple[Media, ...]:
-    """Images and the like: placeholders have equal ids, so their content is told apart by its digest."""
+def media_of(request: EngineRequest, tokens: int) -> tuple[Media, ...]:
+    """Images and the like in its first tokens: placeholders have equal ids, so content is told apart by its digest."""
     if not request.mm_features:
         return NO_MEDIA
-    found = []
-    for feature in request.mm_features:
-        start, length = feature.mm_position.offset, feature.mm_position.length
-        end = min(start + length, request.num_prompt_tokens)
-        if start < end:
-            digest = blake2b(str(feature.identifier).encode(), digest_size=32).digest()
-            found.append(Media(digest, (Span(start, end),)))
-    return tuple(found)
+    found: list[tuple[int, int, list[tuple[str, int, int]]]] = []  # each with what lies over it
+    for feature in sorted(request.mm_features, key=lambda one: one.mm_position.offset):  # mostly they are
+        start, length, name = feature.mm_position.offset, feature.mm_position.length, str(feature.identifier)
+        if length < 1 or start >= tokens:
+            continue
+        if found and start < found[-1][1]:  # the sound of a clip has its tokens among those of the pictures
+            first, end, names = found.pop()
+            found.append((first, max(end, start + length), [*names, (name, start - first, length)]))
+        else:
+            found.append((start, start + length, [(name, 0, length)]))
+    return tuple(Media(_digest(names), (Span(start, min(end, tokens)),)) for start, end, names in found)
+
+
+def _digest(names: list[tuple[str, int, int]]) -> bytes:
+    """Of one image, or of several things that lie over each other, in whatever order they are given."""
+    told = names[0][0] if len(names) == 1 else repr(sorted(names))
+    return blake2b(told.encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
 
 def params_of(request: EngineRequest) -> Mapping[str, Any]:
     """Our part of its kv_transfer_params; what is none is told in the log and left out."""
-    given = (request.kv_transfer_params or {}).get(PARAMS, {})
+    params: object = request.kv_transfer_params
+    given = params.get(PARAMS, {}) if isinstance(params, Mapping) else {} if params is None else params
     if isinstance(given, Mapping) and all(name in KNOWN for name in given):
         return given
     log.warning(say(f"kv_transfer_params[{PARAMS!r}] of {shown(request.request_id)}", "not understood", f"use {KNOWN}"))

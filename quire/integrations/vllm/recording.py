@@ -42,14 +42,14 @@ class RequestRecording:
         arrived, prompt = self._open.pop(request.request_id, None), request.num_prompt_tokens
         if arrived is None:
             return
-        if request.num_tokens <= prompt:
+        if not 0 < prompt < request.num_tokens:
             self.recorder.forget(arrived)
             return
         if stay is None:
             tokens, scope = np.array(request.all_token_ids[:prompt], np.int32), Scope(space=arrived.number)
         else:
             tokens, scope = stay.tokens()[:prompt].copy(), stay.scope
-        words = Request("", tokens, media=media_of(request)).words()
+        words = Request("", tokens, media=media_of(request, prompt)).words()
         self.recorder.add(arrived, tokens, request.num_tokens - prompt, scope, words)
 
     def close(self) -> None:

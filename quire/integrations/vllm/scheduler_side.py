@@ -255,7 +255,8 @@ class SchedulerSide:
         stay.load = None
         if job.bad:
             request_id = stay.request.request_id
-            self._failures[request_id] = self._failures.get(request_id, 0) + 1
+            if request_id in self._texts:  # else it was aborted, and asks for nothing more
+                self._failures[request_id] = self._failures.get(request_id, 0) + 1
             self.counts.add("failed_loads")
             self._lose(job.bad)
             stay.full = True  # it has no blocks any more, and begins anew

@@ -110,19 +110,24 @@ class Stay:
 
     def _asked(self, tokens: Int32, reuse_limit: int | None = None) -> Request:
         request = self.request
+        media = media_of(request, min(len(tokens), request.num_prompt_tokens))
         return Request(
-            (request.request_id, self.number), tokens, self.scope, media=media_of(request),
+            (request.request_id, self.number), tokens, self.scope, media=media,
             retention=retention_of(request), reuse_limit=reuse_limit,
         )  # fmt: skip
 
     def open_writer(self, cache: Cache) -> Writer:
-        """For its prompt, without slots yet."""
+        """For its prompt, without slots yet; behind what was loaded, which may be more than the prompt."""
         prompt, ready = self.request.num_prompt_tokens, self._prepared
         if ready is None or len(ready.request.tokens) != prompt:
             ready = cache.prepare(self._asked(self.tokens()[:prompt].copy()), keys=False)
         made = cache.writer(ready, tier=HOST, from_=min(self.sent, prompt), end=0)
         assert not isinstance(made, Refusal)  # it asks for nothing
         self.writer = made
+        if self.sent > prompt:  # it has come back: some of what it had generated is loaded, and is not its to store
+            size, groups = cache.config.block_size, range(len(cache.config.groups))
+            loaded = range(prompt // size, self.sent // size)
+            made.extend(self.tokens()[prompt:], end=self.sent, skip=dict.fromkeys(groups, loaded))
         return made
 
     def take_slots(self, cache: Cache, end: int, skip: Named, also: Named) -> Refusal | None:
