@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -172,14 +173,25 @@ def test_blocks_before_their_turn_are_refused_with_the_others_and_must_be_of_the
     with opened(cache, range(24), end=4) as writer:
         lack = writer.extend(end=8, also={0: [2, 3, 4]})
         assert lack is not None and (lack.need, lack.have) == (4, 3) and writer.blocks().tolist() == [0]
-        outside = [[6], range(-5, -2), range(-1, 3), range(3, -2, -1), [-1, 3], range(10**12), range(3, 1 << 70)]
-        facts = [({0: blocks}, "its text has 6 whole blocks") for blocks in outside]
+        outside: list[Sequence[int]] = [
+            [6],
+            range(-5, -2),
+            range(-1, 3),
+            range(3, -2, -1),
+            [-1, 3],
+            range(10**12),
+            range(3, 1 << 70),
+        ]
+        facts: list[tuple[dict[int, Sequence[int]], str]] = [
+            ({0: blocks}, "its text has 6 whole blocks") for blocks in outside
+        ]
         for wrong, fact in [*facts, ({1: [3]}, "it writes 1 groups")]:
             with pytest.raises(InputError, match=fact):
                 writer.extend(text(1, 2), end=8, also=wrong)
         assert writer.length == 24 and writer.blocks().tolist() == [0]
         assert writer.extend(end=8, also={0: range(1, 1)}) is None and writer.taken()[0] == [1]
-        for empty in (range(5, -3), range(-2, -2), range(1 << 70, 3), []):
+        nothing: list[Sequence[int]] = [range(5, -3), range(-2, -2), range(1 << 70, 3), []]
+        for empty in nothing:
             assert writer.extend(end=8, also={0: empty}) is None and writer.taken()[0] == []
         assert writer.extend(end=8, also={0: range(0, 5, 4)}) is None and writer.taken()[0] == [4]
         assert writer.extend(end=8, also={0: range(1, 4)}) is not None  # 2 and 3, and one slot

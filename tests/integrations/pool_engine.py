@@ -67,9 +67,9 @@ class PoolEngine(PoolScheduler):
         """KV of its tokens; returns how many tokens of what it samples are right."""
         run, request, start = part.run, part.run.request, part.run.real
         known, accepted = request.num_tokens, 0
-        whole = part.count - part.drafts
+        whole = part.num_tokens - part.drafts
         if run.is_mixed or start + whole > known or request.num_prompt_tokens > known:
-            self._fill(part, start, start, start + part.count)  # what it goes on from was taken back
+            self._fill(part, start, start, start + part.num_tokens)  # what it goes on from was taken back
             return 0
         self.expect(run, part.tables, start, part.epoch) if part.epoch == self.epoch else None
         if part.samples and run in self.running and start + whole == known:
@@ -77,7 +77,7 @@ class PoolEngine(PoolScheduler):
             accepted = min(self.rng.randrange(part.drafts + 1), max(0, left - 1))
             request.all_token_ids += [self.rng.randrange(3) for _ in range(accepted + 1)]
         run.real = start + whole + accepted
-        self._fill(part, start, run.real, start + part.count)
+        self._fill(part, start, run.real, start + part.num_tokens)
         return accepted + 1 if len(request.all_token_ids) > known else 0
 
     def _fill(self, part: Part, start: int, right: int, end: int) -> None:
@@ -171,7 +171,7 @@ class PoolEngine(PoolScheduler):
         assert side.num_open == 0 and not side.is_pending and not side.is_storing and not side.is_coming
         assert not (side._texts or side._failures or side._receipts or side._asked or side._stays or side._jobs)
         assert not self.cache.open_finds() and not self.cache.open_writers() and not self.cache.open_plans()
-        assert all(self.cache.usage(HOST, group).held == 0 for group in range(len(self.windows)))
+        assert self.cache.usage(HOST).held == 0
         assert len(self.pool.free) == len(self.pool.holders) - 1
 
     def all_is_found(self) -> None:
@@ -205,5 +205,5 @@ class PoolEngine(PoolScheduler):
         for block, slot in pairs:
             for rank, mover in enumerate(self.movers):
                 right = (self.text(request, block, self.epoch), group, rank)
-                assert mover.host[group][slot] == right, f"page {slot} of group {group} is wrong: block {block}"
+                assert mover.host[slot] == right, f"page {slot} of group {group} is wrong: block {block}"
         return len(pairs)

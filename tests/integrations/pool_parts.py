@@ -69,15 +69,15 @@ class BlockPool:
 
 
 class TagMover:
-    """One rank's pages, as tags: `device` by block, of all groups together, `host` by group and slot.
+    """One rank's pages, as tags: `device` by block, `host` by slot, of all groups together.
 
     A copy is made at any time between its order and its end.
     """
 
-    def __init__(self, rng: random.Random, blocks: int, groups: int, slots: int, faults: dict[str, float]) -> None:
+    def __init__(self, rng: random.Random, blocks: int, slots: int, faults: dict[str, float]) -> None:
         self.rng, self.faults = rng, faults
         self.device: list[Tag] = [None] * blocks
-        self.host: list[list[Tag]] = [[None] * slots for _ in range(groups)]
+        self.host: list[Tag] = [None] * slots
         self.open: list[tuple[Copy, bool]] = []
         self.ended: list[Ended] = []
         self.spoilt = 0
@@ -112,11 +112,11 @@ class TagMover:
                     if is_load:
                         self.device[block] = ("spoilt", self.spoilt)
                     else:
-                        self.host[part.group][slot] = ("spoilt", self.spoilt)
+                        self.host[slot] = ("spoilt", self.spoilt)
                 elif is_load:
-                    self.device[block] = self.host[part.group][slot]
+                    self.device[block] = self.host[slot]
                 else:
-                    self.host[part.group][slot] = self.device[block]
+                    self.host[slot] = self.device[block]
         self.ended.append(Ended(copy, is_load, bad))
 
     def flush(self, jobs: Iterable[int]) -> None:

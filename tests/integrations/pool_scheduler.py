@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from quire import Cache
-from quire.integrations.vllm.cache_groups import block_bytes, cache_config
+from quire.integrations.vllm.cache_groups import cache_config, slot_bytes
 from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.orders import StepOrders
 from quire.integrations.vllm.scheduler_side import SchedulerSide
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
     run: Run
     tables: Tables
-    count: int
+    num_tokens: int
     drafts: int
     epoch: int
     samples: bool
@@ -72,14 +72,15 @@ class PoolScheduler:
         groups = [SimpleNamespace(kv_cache_spec=spec, layer_names=[f"{nth}"]) for nth, spec in enumerate(specs)]
         tensors = [SimpleNamespace(size=blocks * 8)]
         model = SimpleNamespace(kv_cache_groups=groups, kv_cache_tensors=tensors, num_blocks=blocks)
-        options = ConnectorOptions(host * block_bytes(model, ranks), receipts=self.rng.random() < 0.3)
+        slots = host * len(windows)  # for so many blocks of all groups
+        options = ConnectorOptions(slots * slot_bytes(model, ranks), receipts=self.rng.random() < 0.3)
         self.cache = Cache(cache_config(model, options, world_size=ranks, max_length=LONGEST, events=False))
         self.clock = 0.0
         self.side = SchedulerSide(self.cache, options, world_size=ranks, clock=lambda: self.clock)
         if most is not None:
             self.side.stores.set_most_blocks(most)
         self.pool = BlockPool(blocks, self.rng)
-        self.movers = [TagMover(self.rng, blocks, len(windows), host, faults or {}) for _ in range(ranks)]
+        self.movers = [TagMover(self.rng, blocks, slots, faults or {}) for _ in range(ranks)]
         self.workers = [WorkerSide(mover) for mover in self.movers]
         self.waiting: list[ToyRequest] = []
         self.running: list[Run] = []
