@@ -31,10 +31,11 @@ LENGTH = 12  # of the two requests
 TIERS = ("device", "host")
 _PRESSED = [
     "--block-size=512", "--device-blocks=1000", "--host-blocks=4000", "--batch=32", "--token-budget=0",
-    "--prefill-only", "--arrivals=at-once",
+    "--prefill-only", "--arrivals=at-once", "--eviction=lru",
 ]  # fmt: skip
 _ON_A_TRACE = """
--- The same on real traffic: 1,000 recorded requests, batches of 32, memory for 1,000 + 4,000 blocks of 512 tokens --
+-- The same on real traffic: 1,000 recorded requests, batches of 32, memory for 1,000 + 4,000 blocks of 512 tokens, the
+least recently used goes first --
 """
 
 

@@ -185,7 +185,8 @@ def test_blocks_before_their_turn_are_refused_with_the_others_and_must_be_of_the
         facts: list[tuple[dict[int, Sequence[int]], str]] = [
             ({0: blocks}, "its text has 6 whole blocks") for blocks in outside
         ]
-        for wrong, fact in [*facts, ({1: [3]}, "it writes 1 groups")]:
+        facts.append(({1: [3]}, "it writes 1 groups"))
+        for wrong, fact in facts:
             with pytest.raises(InputError, match=fact):
                 writer.extend(text(1, 2), end=8, also=wrong)
         assert writer.length == 24 and writer.blocks().tolist() == [0]

@@ -72,8 +72,9 @@ class RegionPages:
 
     def take_ended(self) -> list[Ended]:
         """Copies that have ended since the last call; one that failed has only bad pages."""
+        finished = self._worker.get_finished()  # first: if it raises, nothing of what ended before is lost
         ended, self._ended = self._ended, []
-        for result in self._worker.get_finished():
+        for result in finished:
             one = self._open.pop(result.job_id)
             one.num_bytes, one.seconds = result.transfer_size or 0, result.transfer_time or 0.0
             one.bad = [] if result.success else one.copy.pages()
