@@ -85,17 +85,23 @@ cdef void end_run(Pool *g, int32_t t, CellRun *run) noexcept nogil:
         unlist(g.tiers + t, slot, COVERED)
         memory_at(g.cells, run.page).kind = <int16_t> run.kind
         push_front(g.tiers + t, g.cells, slot, run.kind)
+        run.page = -1
+
+
+cdef inline bint is_full_tier(Pool *g, int32_t t) noexcept nogil:
+    """Whether no slot of a tier is empty or a shadow's: such are taken first."""
+    return g.tiers[t].filled[0] & (1 << EMPTY | 1 << SHADOW) == 0
 
 
 cdef inline int32_t next_page(Pool *g, int32_t t, CellRun *run) noexcept nogil:
-    """The page of a tier that goes next; -1: the slot to be taken is empty or a shadow's, or there is none."""
+    """The page of a full tier that goes next, or -1."""
     cdef int32_t slot, p
     if run.page >= 0:
         return run.page
     slot = pick(g, t)
-    p = g.tiers[t].slots[slot].page if slot >= 0 else -1
-    if p < 0 or hottest(g, page_at(g, p)) != t:
+    if slot < 0:
         return -1
+    p = g.tiers[t].slots[slot].page
     run.kind = memory_at(g.cells, p).kind
     return p
 
@@ -134,12 +140,6 @@ cdef int32_t cut_cells(State *s, Pool *g, int32_t t, int32_t wanted, int32_t *sl
     return count
 
 
-cdef inline bint goes_down(State *s, Pool *g, int32_t p, int32_t q, CellRun *host) noexcept nogil:
-    """Whether page p of the device goes to where page q of the host is, which is dropped for it."""
-    cdef Page *page = page_at(g, p)
-    return page.slot[1] < 0 and priority_of(page) >= s.offload_min and not outranks(g, q, host.kind, p, 1)
-
-
 cdef inline void cut_pair(Pool *g, int32_t p, int32_t q, CellRun *device, CellRun *host) noexcept nogil:
     """Page p leaves the device for the slot of page q of the host. When q leaves its parent, p is in no tier, and counts
     as a child of its own parent below: either parent may be the same, or p itself."""
@@ -153,20 +153,42 @@ cdef inline void cut_pair(Pool *g, int32_t p, int32_t q, CellRun *device, CellRu
         list_covered(g, 1, page)
     else:
         list_adaptive(g, 1, page, False)
+    g.counters[OFFLOADED] += 1
+
+
+cdef inline bint cut_lone(Pool *g, int32_t p, CellRun *device, CellRun *host) noexcept nogil:
+    """Page p leaves the device for good, and perhaps a parent that is in the host: whether another page is next there."""
+    cdef int32_t q = parent_of(g, p)
+    cut_page(g, 0, p, -1, device)
+    if q < 0 or hottest(g, page_at(g, q)) != 1 or has_child(g, page_at(g, q), 1):
+        return False
+    end_run(g, 1, host)
+    look_at_parent(g, q)
+    return True
 
 
 cdef int32_t cut_cell_pairs(State *s, Pool *g, int32_t wanted) noexcept nogil:
-    """`cut_pairs` for cells. What goes down comes behind all that it does not outrank: the next of either run is next."""
-    cdef int32_t count = 0, p, q
+    """`cut_pairs` for cells, and for pages that are dropped themselves since the host keeps its own. What goes down comes
+    behind all that it does not outrank: the next of either run stays the next."""
+    cdef int32_t count = 0, p, q = -1
     cdef CellRun device, host
     device.page = host.page = -1
+    if not is_full_tier(g, 0) or not is_full_tier(g, 1):
+        return 0
     while count < wanted:
-        p, q = next_page(g, 0, &device), next_page(g, 1, &host)
-        if p < 0 or q < 0 or device.kind == COVERED or host.kind == COVERED or not goes_down(s, g, p, q, &host):
+        p = next_page(g, 0, &device)
+        q = next_page(g, 1, &host) if q < 0 else q
+        if p < 0 or q < 0 or device.kind == COVERED:
             break
-        g.run[count], g.dropped[count] = page_at(g, p).slot[0], q
+        g.run[count] = page_at(g, p).slot[0]
+        if priority_of(page_at(g, p)) < s.offload_min or outranks(g, q, host.kind, p, 1):
+            g.dropped[count] = p
+            q = -1 if cut_lone(g, p, &device, &host) else q
+        else:
+            g.dropped[count] = q
+            cut_pair(g, p, q, &device, &host)
+            q = -1
         count += 1
-        cut_pair(g, p, q, &device, &host)
     end_run(g, 0, &device)
     end_run(g, 1, &host)
     bury_all(s, g, g.dropped, count)

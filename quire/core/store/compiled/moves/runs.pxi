@@ -61,12 +61,17 @@ cdef int32_t cut_pairs(State *s, Pool *g, int32_t wanted) noexcept nogil:
         page_at(g, p).slot[0] = -1
         put_copy(g, p, 1, rooms[i])
         push_back(g.tiers + 1, rooms[i], class_of_idle(page_at(g, p)))
+    g.counters[OFFLOADED] += count
     return count
 
 
 cdef inline int32_t settle_pair(State *s, Pool *g, int32_t slot, int32_t dropped) noexcept nogil:
-    """The page that was in a slot of the device has gone down to where one is dropped; the latter, free to be renewed."""
+    """The page that was in a slot of the device has gone down to where one is dropped, or is dropped itself; what is, free
+    to be renewed."""
     cdef int32_t p = g.tiers.slots[slot].page
+    if p == dropped:
+        leave_node(s, g, p, 0)
+        return p
     leave_node(s, g, dropped, 1)
     log_copy(s, g, OFFLOAD, p, 0, slot, 1, page_at(g, p).slot[1])
     log_page(s, g, page_at(g, p), MOVED, 0, 1)
@@ -79,12 +84,12 @@ cdef inline bint has_pairs(Pool *g) noexcept nogil:
 
 
 cdef int32_t cut_all_pairs(State *s, Pool *g, int32_t wanted) noexcept nogil:
-    """Slots of the device whose pages go down, with the pages that are dropped for them, in whichever order; how many."""
+    """Slots of the device, and for each the page that is dropped: its own, or that of the host to whose place its own
+    goes down. In whichever order; how many."""
     cdef int32_t count = cut_pairs(s, g, wanted) if g.cells == NULL else cut_cell_pairs(s, g, wanted)
     g.tiers.num_idle -= count
     g.room.available -= count
     g.counters[TOTAL] += count
-    g.counters[OFFLOADED] += count
     g.counters[DROPPED] += count
     return count
 
@@ -93,7 +98,7 @@ cdef int32_t take_some(State *s, Pool *g, int32_t t, int32_t wanted, int32_t *pa
     """Up to `wanted` slots of any tier, and pages to be renewed in them; how many, 0 when there are none. In the adaptive
     order many at a time where they are full and what they hold goes for good."""
     cdef int32_t count, i
-    if g.cells == NULL or g.owners != NULL or g.slow >= 0 or t < g.num_tiers - 1 or g.tiers[t].filled[0] & 3:
+    if g.cells == NULL or g.owners != NULL or g.slow >= 0 or t < g.num_tiers - 1 or not is_full_tier(g, t):
         slots[0] = take_in(s, g, t)
         if slots[0] >= 0:
             pages[0] = free_id(g)
@@ -108,7 +113,7 @@ cdef int32_t take_some(State *s, Pool *g, int32_t t, int32_t wanted, int32_t *pa
 
 cdef int cut_run(State *s, Pool *g) noexcept nogil:
     """Fill the pool's run with slots for the pages of the present call, at most `to_cut`; -1 when there are none. With
-    more tiers, or groups, they are taken one by one: an eviction may change the order there."""
+    more tiers than two, or groups, they are taken one by one: an eviction may change the order there."""
     cdef int32_t wanted = <int32_t> min(g.to_cut, <int64_t> MAX_RUN)
     g.run_at = g.run_end = 0
     if g.num_tiers > 1 or g.owners != NULL:

@@ -39,7 +39,7 @@ cdef struct Pool:             # the pages of one group: numbers of its own, and 
     int32_t num_peaks         # rows for which slots are reserved
     int32_t empty_class
     int32_t[MAX_RUN] run      # slots cut out of the order for pages that are being made; empty between calls
-    int32_t[MAX_RUN] dropped  # of the first `num_paired` of them: the page of the host that is dropped for the one there
+    int32_t[MAX_RUN] dropped  # for the first `num_paired` of them: the page there, or one of the host if that goes down
     int32_t num_paired, run_at, run_end
     int64_t to_cut            # slots the present call will still cut
     uint64_t salt             # keeps its ghosts apart from those of other groups of the pool
