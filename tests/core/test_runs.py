@@ -49,9 +49,11 @@ class Both:
         for cache, plan in zip(self.caches, plans, strict=True):
             cache.finish(plan)
 
-    def add(self, name: object, tokens: Any, priority: int | None = None) -> list[Sequence]:
+    def add(
+        self, name: object, tokens: Any, priority: int | None = None, seconds: float | None = None
+    ) -> list[Sequence]:
         """A sequence that is committed as a whole."""
-        rules = None if priority is None else Retention((RetainRange(0, None, priority),))
+        rules = None if priority is None else Retention((RetainRange(0, None, priority, seconds),))
         ask = Request(name, np.asarray(tokens, np.int32), retention=rules)
         batches = [cache.add_sequence_batch([ask]) for cache in self.caches]
         self.plan([batch.plan for batch in batches])
@@ -60,9 +62,9 @@ class Both:
             cache.commit(sequence)
         return rows
 
-    def put(self, name: object, tokens: Any, priority: int | None = None) -> None:
+    def put(self, name: object, tokens: Any, priority: int | None = None, seconds: float | None = None) -> None:
         """A text that nobody holds."""
-        for cache, sequence in zip(self.caches, self.add(name, tokens, priority), strict=True):
+        for cache, sequence in zip(self.caches, self.add(name, tokens, priority, seconds), strict=True):
             cache.release(sequence)
 
     def same(self) -> None:
@@ -296,3 +298,21 @@ def test_grow_takes_from_two_pools_in_turn() -> None:
     both.plan(plans)
     both.same()
     assert both.longest >= 12
+
+
+def test_a_page_that_is_dropped_releases_its_parent_on_the_host() -> None:
+    both = adaptive(10, 8)
+    tokens = np.array(text(1, 4), np.int32)
+    both.put(1, tokens, 50, 5.0)
+    both.put(2, text(2, 6), 40)
+    finds = [cache.find(Request("first", tokens), from_=2 * BLOCK) for cache in both.caches]
+    both.put(3, text(3, 8), 40)  # of the first text only what is found stays on the device
+    for found in finds:
+        found.close()
+    both.now += 10.0  # now it is worth less than the others
+    before = both.caches[1].stats()
+    both.put(4, text(4, 6), 40)  # the host keeps out what is left of it; then others go down for its beginning
+    both.same()
+    after = both.caches[1].stats()
+    assert (after.offloaded - before.offloaded, after.dropped - before.dropped) == (4, 6)
+    assert both.caches[1].probe([Request("first", tokens)])[0].start == 0
