@@ -316,3 +316,21 @@ def test_a_page_that_is_dropped_releases_its_parent_on_the_host() -> None:
     after = both.caches[1].stats()
     assert (after.offloaded - before.offloaded, after.dropped - before.dropped) == (4, 6)
     assert both.caches[1].probe([Request("first", tokens)])[0].start == 0
+
+
+def test_a_run_ends_where_an_older_page_has_come_down_behind_a_released_parent() -> None:
+    both = adaptive(10, 4)
+    older = np.array(text(1, 4), np.int32)
+    both.put(1, older)
+    both.now += 0.001
+    both.put(2, text(2, 4))
+    finds = [cache.find(Request("older", older)) for cache in both.caches]
+    both.put(3, text(3, 6))  # so the newer one goes down first
+    for found in finds:
+        found.close()
+    both.put(4, text(4, 1))
+    both.same()
+    both.put(5, text(5, 1))
+    both.same()
+    with both.caches[1].find(Request("newer", np.array(text(2, 4), np.int32))) as left:
+        assert left.end == 2 * BLOCK
