@@ -18,6 +18,7 @@ TWIN = STORE / "twin"
 ALONE = {  # parts that only the compiled store has
     "memory": "Python grows its lists by itself",
     "construct": "C memory and the NumPy views of it are made by hand; the twin's classes make their own",
+    "cell_runs": "the same as runs, in the adaptive order",
     "runs": "slots taken many at a time, for the processor's sake; the twin takes them one by one",
     "named": "a caller's arrays of numbers, each found and looked at once; the twin reads them as lists",
     "holders": "a published page's holders in as few bytes as they need; the twin has a dict per worker",

@@ -116,6 +116,16 @@ class Rows:
         self.cache.release(sequence)
         return took
 
+    def full_host_8k_us(self) -> int:
+        """The same over a full host: every slot's page goes down, and one is dropped for it; run after `fill_host`."""
+        before = self.cache.stats()
+        took = self.full_8k_us()
+        after = self.cache.stats()
+        moved, dropped = after.offloaded - before.offloaded, after.dropped - before.dropped
+        if moved != PROMPT // BLOCK or dropped != moved:
+            raise RuntimeError(f"{moved} pages went down and {dropped} out, expected {PROMPT // BLOCK}")
+        return took
+
     def claim_drop_8k_us(self) -> int:
         """Claim 7k cached tokens of an 8k prompt and give them back."""
         request = Request("r", self.document)
@@ -141,6 +151,11 @@ class Rows:
         """Leave no slot empty."""
         while self.cache.usage().empty:
             load.run_through(self.cache, self.fresh(min(self.cache.usage().empty * BLOCK, PROMPT)))
+
+    def fill_host(self) -> None:
+        """And none in the host: what is put in goes down again."""
+        for _ in range((load.DEVICE + load.HOST) * BLOCK // PROMPT + 2):
+            load.run_through(self.cache, self.fresh(PROMPT))
 
 
 class Decode:

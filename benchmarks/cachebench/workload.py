@@ -20,6 +20,7 @@ Int32 = NDArray[np.int32]
 BLOCK, SLOTS, PROMPT, VOCABULARY = 16, 100_000, 8192, 128_000
 SYSTEMS, TALKS, SHARED, OWN = 50, 40, 32, 40
 WARM = 89_500  # blocks cached and idle
+DEVICE, HOST = 20_000, 40_000  # slots where both are full
 EVICTION = "QUIRE_BENCH_EVICTION"  # names the order; without it the default of the tree that is measured
 RECEIPTS = "QUIRE_BENCH_RECEIPTS"  # set: every claim makes a receipt
 HIT = PROMPT * 9 // 10 // BLOCK * BLOCK
@@ -39,11 +40,13 @@ def chosen() -> dict[str, Any]:
     return order | ({"receipts": True} if RECEIPTS in os.environ else {})  # a tree before them has no such field
 
 
-def make_cache(*, slots: int = SLOTS, host: int = 0, events: bool = False, rows: int = 1100) -> Cache:
-    """An empty cache of the benchmark's shape."""
+def make_cache(
+    *, slots: int = SLOTS, host: int = 0, events: bool = False, rows: int = 1100, tick: float = 0.1
+) -> Cache:
+    """An empty cache of the benchmark's shape. Whenever its clock is read, it has gone on by a `tick`."""
     tiers = (TierConfig("device", slots), *((TierConfig("host", host),) if host else ()))
     config = CacheConfig(tiers, BLOCK, max_sequences=rows, max_length=16384, events=events, **chosen())
-    return Cache(config, clock=count(0.0, 0.1).__next__)  # a tenth of a second whenever it is read: pages grow older
+    return Cache(config, clock=count(0.0, tick).__next__)  # a tenth of a second: pages grow older
 
 
 def run_through(cache: Cache, tokens: Int32) -> None:

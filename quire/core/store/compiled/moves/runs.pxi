@@ -18,7 +18,7 @@ cdef inline bint is_filled(Order *o, int32_t slot) noexcept nogil:
     return 0 <= slot < o.size and o.slots[slot].page >= 0
 
 
-cdef int32_t find_pairs(Pool *g, int32_t wanted, int32_t *pages) noexcept nogil:
+cdef int32_t find_pairs(Pool *g, int32_t wanted, int32_t *rooms) noexcept nogil:
     """Of a device and a host, what goes next and follows each other in one class of each tier: slots of both, and the
     host's pages. How many pairs, up to the first page that must stay, or is on the device and has a copy below."""
     cdef Order *o = g.tiers
@@ -27,15 +27,16 @@ cdef int32_t find_pairs(Pool *g, int32_t wanted, int32_t *pages) noexcept nogil:
     cdef Page *page
     cdef Page *dropped
     while count < wanted and is_filled(o, slot) and is_filled(below, room):
-        g.run[count], g.rooms[count], pages[count] = slot, room, below.slots[room].page
+        g.run[count], rooms[count], g.dropped[count] = slot, room, below.slots[room].page
         prefetch(page_at(g, o.slots[slot].page))
-        prefetch(page_at(g, pages[count]))
-        prefetch(g.stays + pages[count])
+        prefetch(page_at(g, g.dropped[count]))
+        prefetch(g.stays + g.dropped[count])
         slot, room = o.slots[slot].next, below.slots[room].next
         count += 1
     for i in range(count):
-        page, dropped = page_at(g, o.slots[g.run[i]].page), page_at(g, pages[i])
-        if claims_of(page) or page.slot[1] >= 0 or claims_of(dropped) or dropped.slot[0] >= 0 or stays_of(g, pages[i]):
+        page, dropped = page_at(g, o.slots[g.run[i]].page), page_at(g, g.dropped[i])
+        if (claims_of(page) or page.slot[1] >= 0 or claims_of(dropped) or dropped.slot[0] >= 0
+                or stays_of(g, g.dropped[i])):
             return i
         prefetch(at(g.tree, dropped.node))
     return count
@@ -44,50 +45,79 @@ cdef int32_t find_pairs(Pool *g, int32_t wanted, int32_t *pages) noexcept nogil:
 cdef int32_t cut_pairs(State *s, Pool *g, int32_t wanted) noexcept nogil:
     """Of a device and a host: take up to `wanted` slots whose pages go down, and as many slots there whose pages are
     dropped for them; how many. None where the next page goes another way."""
-    cdef int32_t[MAX_RUN] pages
-    cdef int32_t count = find_pairs(g, wanted, pages), kind, below
+    cdef int32_t[MAX_RUN] rooms
+    cdef int32_t count = find_pairs(g, wanted, rooms), kind, below, i, p
     if count == 0:
         return 0
     kind = class_of_idle(page_at(g, g.tiers.slots[g.run[0]].page))
-    below = class_of_idle(page_at(g, pages[0]))
+    below = class_of_idle(page_at(g, g.dropped[0]))
     if below > kind or (kind - FIRST) >> 1 < s.offload_min:
         return 0
     cut_list(g.tiers, g.run, count, kind)
-    cut_list(g.tiers + 1, g.rooms, count, below)
-    g.tiers.num_idle -= count
-    g.room.available -= count
-    g.counters[TOTAL] += count
+    cut_list(g.tiers + 1, rooms, count, below)
+    for i in range(count):
+        p = g.tiers.slots[g.run[i]].page
+        bury(s, g, g.dropped[i], EVICTED)
+        page_at(g, p).slot[0] = -1
+        put_copy(g, p, 1, rooms[i])
+        push_back(g.tiers + 1, rooms[i], class_of_idle(page_at(g, p)))
     g.counters[OFFLOADED] += count
-    g.counters[DROPPED] += count
     return count
 
 
-cdef inline int32_t settle_pair(State *s, Pool *g, int32_t slot, int32_t room) noexcept nogil:
-    """The page in a slot of the device goes down into a slot whose page is dropped; the latter, free to be renewed."""
-    cdef int32_t p = g.tiers.slots[slot].page, dropped = g.tiers[1].slots[room].page
-    cdef Page *page = page_at(g, p)
-    bury(s, g, dropped, EVICTED)
+cdef inline int32_t settle_pair(State *s, Pool *g, int32_t slot, int32_t dropped) noexcept nogil:
+    """The page that was in a slot of the device has gone down to where one is dropped, or is dropped itself; what is, free
+    to be renewed."""
+    cdef int32_t p = g.tiers.slots[slot].page
+    if p == dropped:
+        leave_node(s, g, p, 0)
+        return p
     leave_node(s, g, dropped, 1)
-    page.slot[0] = -1
-    log_copy(s, g, OFFLOAD, p, 0, slot, 1, room)
-    put_copy(g, p, 1, room)
-    push_back(g.tiers + 1, room, class_of_idle(page))
-    log_page(s, g, page, MOVED, 0, 1)
+    log_copy(s, g, OFFLOAD, p, 0, slot, 1, page_at(g, p).slot[1])
+    log_page(s, g, page_at(g, p), MOVED, 0, 1)
     return dropped
 
 
 cdef inline bint has_pairs(Pool *g) noexcept nogil:
-    """Whether what leaves the device goes down to a host, in an order that nothing changes meanwhile."""
-    return g.num_tiers == 2 and g.owners == NULL and g.cells == NULL and not g.ranked and not g.overtakes
+    """Whether what leaves the device goes down to a host, in an order in which nothing is passed."""
+    return g.num_tiers == 2 and g.owners == NULL and not g.ranked and not g.overtakes
+
+
+cdef int32_t cut_all_pairs(State *s, Pool *g, int32_t wanted) noexcept nogil:
+    """Slots of the device, and for each the page that is dropped: its own, or that of the host to whose place its own
+    goes down. In whichever order; how many."""
+    cdef int32_t count = cut_pairs(s, g, wanted) if g.cells == NULL else cut_cell_pairs(s, g, wanted)
+    g.tiers.num_idle -= count
+    g.room.available -= count
+    g.counters[TOTAL] += count
+    g.counters[DROPPED] += count
+    return count
+
+
+cdef int32_t take_some(State *s, Pool *g, int32_t t, int32_t wanted, int32_t *pages, int32_t *slots) noexcept nogil:
+    """Up to `wanted` slots of any tier, and pages to be renewed in them; how many, 0 when there are none. In the adaptive
+    order many at a time where they are full and what they hold goes for good."""
+    cdef int32_t count, i
+    if g.cells == NULL or g.owners != NULL or g.slow >= 0 or t < g.num_tiers - 1 or not is_full_tier(g, t):
+        slots[0] = take_in(s, g, t)
+        if slots[0] >= 0:
+            pages[0] = free_id(g)
+        return slots[0] >= 0
+    count = cut_cells(s, g, t, wanted, slots)
+    for i in range(count):
+        pages[i] = g.tiers[t].slots[slots[i]].page
+        leave_node(s, g, pages[i], t)
+    g.counters[DROPPED] += count
+    return count
 
 
 cdef int cut_run(State *s, Pool *g) noexcept nogil:
     """Fill the pool's run with slots for the pages of the present call, at most `to_cut`; -1 when there are none. With
-    more tiers, or groups, they are taken one by one: an eviction may change the order there."""
+    more tiers than two, or groups, they are taken one by one: an eviction may change the order there."""
     cdef int32_t wanted = <int32_t> min(g.to_cut, <int64_t> MAX_RUN)
     g.run_at = g.run_end = 0
     if g.num_tiers > 1 or g.owners != NULL:
-        g.num_paired = cut_pairs(s, g, wanted) if has_pairs(g) else 0
+        g.num_paired = cut_all_pairs(s, g, wanted) if has_pairs(g) else 0
         g.run_end = g.num_paired
         if g.run_end == 0:
             g.run[0] = take(s, g)
@@ -95,7 +125,7 @@ cdef int cut_run(State *s, Pool *g) noexcept nogil:
     elif g.cells == NULL or g.tiers.filled[0] & 1:
         g.run_end = cut_slots(s, g, wanted, g.run)
     else:
-        g.run_end = cut_cells(s, g, wanted, g.run)
+        g.run_end = cut_cells(s, g, 0, wanted, g.run)
     g.to_cut -= g.run_end
     return 0 if g.run_end else -1
 
@@ -107,12 +137,10 @@ cdef inline int32_t next_in_run(State *s, Pool *g, int32_t *slot) noexcept nogil
     slot[0] = g.run[i]
     g.run_at += 1
     if i < g.num_paired:
-        return settle_pair(s, g, slot[0], g.rooms[i])
+        return settle_pair(s, g, slot[0], g.dropped[i])
     p = g.tiers.slots[slot[0]].page
     if p >= 0:
         leave_node(s, g, p, 0)
         g.counters[DROPPED] += 1
         return p
-    p = g.room.free
-    g.room.free = page_at(g, p).node
-    return p
+    return free_id(g)

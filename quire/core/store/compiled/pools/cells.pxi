@@ -78,13 +78,8 @@ cdef inline void push_cell(Order *o, Cells *c, int32_t slot, int32_t kind) noexc
         level.due[i] = UNSEEN
 
 
-cdef inline void push_released(Order *o, Cells *c, int32_t slot, int32_t kind) noexcept nogil:
-    """A page that its last child has released goes to the front of its cell if it is no younger than the first there:
-    the oldest go first, and what came together goes together. Else to the back."""
+cdef inline void push_front(Order *o, Cells *c, int32_t slot, int32_t kind) noexcept nogil:
     cdef int32_t end = o.size + kind, head = o.slots[end].next
-    if head < o.size and memory_at(c, o.slots[slot].page).used > memory_at(c, o.slots[head].page).used:
-        push_cell(o, c, slot, kind)
-        return
     push_cell(o, c, slot, kind)
     if head < o.size:
         o.slots[o.slots[slot].prev].next = end    # out again at the back
@@ -93,6 +88,16 @@ cdef inline void push_released(Order *o, Cells *c, int32_t slot, int32_t kind) n
         o.slots[end].next = o.slots[head].prev = slot
         level_at(o, kind).cursor[(kind - NUM_CLASSES) % NUM_LISTS] = slot
         level_at(o, kind).due[(kind - NUM_CLASSES) % NUM_LISTS] = UNSEEN
+
+
+cdef inline void push_released(Order *o, Cells *c, int32_t slot, int32_t kind) noexcept nogil:
+    """A page that its last child has released goes to the front of its cell if it is no younger than the first there:
+    the oldest go first, and what came together goes together. Else to the back."""
+    cdef int32_t head = o.slots[o.size + kind].next
+    if head < o.size and memory_at(c, o.slots[slot].page).used > memory_at(c, o.slots[head].page).used:
+        push_cell(o, c, slot, kind)
+    else:
+        push_front(o, c, slot, kind)
 
 
 cdef inline void unlist_cell(Order *o, Cells *c, int32_t slot, int32_t kind) noexcept nogil:

@@ -39,7 +39,7 @@ cdef struct Pool:             # the pages of one group: numbers of its own, and 
     int32_t num_peaks         # rows for which slots are reserved
     int32_t empty_class
     int32_t[MAX_RUN] run      # slots cut out of the order for pages that are being made; empty between calls
-    int32_t[MAX_RUN] rooms    # of the first `num_paired` of them: the slot in the host that the page goes down to
+    int32_t[MAX_RUN] dropped  # for the first `num_paired` of them: the page there, or one of the host if that goes down
     int32_t num_paired, run_at, run_end
     int64_t to_cut            # slots the present call will still cut
     uint64_t salt             # keeps its ghosts apart from those of other groups of the pool
@@ -110,32 +110,33 @@ cdef inline void unlist_empty(Pool *g, int32_t t, int32_t slot) noexcept nogil:
         g.room.available -= 1
 
 
-cdef inline bint has_child(Pool *g, Page *page, int32_t t) noexcept nogil:
-    """Whether a child of the page's block is in that tier or a hotter one, and would be of no use without it."""
-    cdef int32_t *kids
+cdef inline bint has_any(const int32_t *kids, int32_t t) noexcept nogil:
+    """Whether there are children in that tier or a hotter one."""
     cdef int32_t u
-    if not g.leaves_only or page.node < 0:
-        return False
-    kids = kids_at(g.tree, page.node, g.index)
     for u in range(t + 1):
         if kids[u]:
             return True
     return False
 
 
-cdef inline int32_t level_of(Pool *g, Page *page, int32_t p, int32_t t) noexcept nogil:
-    """The list in which an idle page belongs, with its hottest copy in tier t."""
-    cdef int32_t first
-    if has_child(g, page, t):
-        return COVERED
-    first = NUM_CLASSES + g.cells.level_of[priority_of(page)] * NUM_LISTS
+cdef inline bint has_child(Pool *g, Page *page, int32_t t) noexcept nogil:
+    """Whether a child of the page's block is in that tier or a hotter one, and would be of no use without it."""
+    if not g.leaves_only or page.node < 0:
+        return False
+    return has_any(kids_at(g.tree, page.node, g.index), t)
+
+
+cdef inline int32_t list_of(Pool *g, Page *page, int32_t p) noexcept nogil:
+    """The list in which an idle page belongs that is not covered."""
+    cdef int32_t first = NUM_CLASSES + g.cells.level_of[priority_of(page)] * NUM_LISTS
     return first + 1 + cell(g.cells, p) if page.claimed & NEEDED else first
 
 
 cdef void list_adaptive(Pool *g, int32_t t, Page *page, bint released) noexcept nogil:
     """An idle page goes to where it belongs; `released`: by its last child."""
     cdef Order *o = g.tiers + t
-    cdef int32_t slot = page.slot[t], p = o.slots[slot].page, kind = level_of(g, page, p, t)
+    cdef int32_t slot = page.slot[t], p = o.slots[slot].page
+    cdef int32_t kind = COVERED if has_child(g, page, t) else list_of(g, page, p)
     memory_at(g.cells, p).kind = <int16_t> kind
     if kind == COVERED:
         push_back(o, slot, COVERED)
@@ -266,19 +267,24 @@ cdef inline void child_moved(Pool *g, int32_t node, int32_t source, int32_t targ
         look_at_parent(g, p)
 
 
-cdef bint is_outranked(Pool *g, int32_t p, int32_t u, int32_t slot) noexcept nogil:
-    """Whether the idle page listed in a slot of a colder tier shall stay there rather than page p come."""
-    cdef int32_t q = g.tiers[u].slots[slot].page, there = priority_of(page_at(g, q)), mine = priority_of(page_at(g, p))
-    cdef bint passed = passes(g, page_at(g, p))
-    cdef int32_t kind
-    if g.cells == NULL:
-        return class_of_idle(page_at(g, q)) > class_at(mine, passed)
-    kind = memory_at(g.cells, q).kind
+cdef inline bint outranks(Pool *g, int32_t q, int32_t kind, int32_t p, int32_t u) noexcept nogil:
+    """In the adaptive order: whether idle page q in the list `kind` of a colder tier shall stay there rather than page p
+    come."""
+    cdef int32_t there = priority_of(page_at(g, q)), mine = priority_of(page_at(g, p))
     if kind == COVERED or has_child(g, page_at(g, p), u):
         return kind == COVERED
     if there != mine:
         return there > mine
-    return g.cells.rank_of[(kind - NUM_CLASSES) % NUM_LISTS] > g.cells.rank_of[0 if passed else 1 + cell(g.cells, p)]
+    mine = 0 if passes(g, page_at(g, p)) else 1 + cell(g.cells, p)
+    return g.cells.rank_of[(kind - NUM_CLASSES) % NUM_LISTS] > g.cells.rank_of[mine]
+
+
+cdef bint is_outranked(Pool *g, int32_t p, int32_t u, int32_t slot) noexcept nogil:
+    """Whether the idle page listed in a slot of a colder tier shall stay there rather than page p come."""
+    cdef int32_t q = g.tiers[u].slots[slot].page
+    if g.cells != NULL:
+        return outranks(g, q, memory_at(g.cells, q).kind, p, u)
+    return class_of_idle(page_at(g, q)) > class_at(priority_of(page_at(g, p)), passes(g, page_at(g, p)))
 
 
 cdef inline bint is_kept(Pool *g, Order *o, int32_t p) noexcept nogil:

@@ -68,10 +68,16 @@ cdef inline void renew_page(Pool *g, int32_t p, int32_t priority, int64_t durati
         begin(g.cells, p, 1)
 
 
-cdef inline int32_t pop_page(Pool *g, int32_t priority, int64_t duration) noexcept nogil:
-    """A free page, renewed. There is always one: as many pages as slots."""
+cdef inline int32_t free_id(Pool *g) noexcept nogil:
+    """A page that is free no more, to be renewed. There is always one: as many pages as slots."""
     cdef int32_t p = g.room.free
     g.room.free = page_at(g, p).node
+    return p
+
+
+cdef inline int32_t pop_page(Pool *g, int32_t priority, int64_t duration) noexcept nogil:
+    """A free page, renewed."""
+    cdef int32_t p = free_id(g)
     renew_page(g, p, priority, duration)
     return p
 

@@ -42,12 +42,13 @@ cdef void unclaim_along(State *s, int32_t found, int32_t *along) noexcept nogil:
 cdef int fill_blocks(State *s, Pool *g, int32_t tier, int32_t *blocks, int32_t *pages, int32_t *slots, Py_ssize_t n,
                      Ask *ask) noexcept nogil:
     """Open pages for the first n blocks; -1: no slot."""
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, end = 0
     for i in range(n):
-        slots[i] = take_in(s, g, tier)
-        if slots[i] < 0:
-            return -1
-        pages[i] = pop_page(g, priority_at(ask, blocks[i]), duration_at(ask, blocks[i]))
+        if i == end:
+            end += take_some(s, g, tier, <int32_t> min(n - i, <Py_ssize_t> MAX_RUN), pages + i, slots + i)
+            if i == end:
+                return -1
+        renew_page(g, pages[i], priority_at(ask, blocks[i]), duration_at(ask, blocks[i]))
         put_copy(g, pages[i], tier, slots[i])
     return 0
 
