@@ -83,6 +83,7 @@ include "compiled/rows/recut.pxi"             # spoilt blocks get pages of the r
 include "compiled/rows/fork.pxi"              # a second row on the first one's pages
 include "compiled/rows/hold.pxi"              # hold, unhold
 include "compiled/rows/named.pxi"             # blocks or pages that a caller names
+include "compiled/rows/spare.pxi"             # slots at nobody's cost but others'
 include "compiled/rows/write.pxi"             # pages whose bytes come from outside
 include "compiled/rows/restore.pxi"           # blocks and pages of an earlier process
 include "compiled/rows/release.pxi"           # rows end

@@ -39,13 +39,17 @@ cdef void unclaim_along(State *s, int32_t found, int32_t *along) noexcept nogil:
                 unclaim_page(s.pools + i, along[i * found + b])
 
 
-cdef int fill_blocks(State *s, Pool *g, int32_t tier, int32_t *blocks, int32_t *pages, int32_t *slots, Py_ssize_t n,
+cdef int fill_blocks(State *s, Pool *g, Watch *w, int32_t *blocks, int32_t *pages, int32_t *slots, Py_ssize_t n,
                      Ask *ask) noexcept nogil:
     """Open pages for the first n blocks; -1: no slot."""
     cdef Py_ssize_t i, end = 0
+    cdef int32_t tier = w.tier
     for i in range(n):
         if i == end:
-            end += take_some(s, g, tier, <int32_t> min(n - i, <Py_ssize_t> MAX_RUN), pages + i, slots + i)
+            if w.pages != NULL:
+                spare_own(s, g, w)
+            end += take_some(s, g, tier, 1 if w.pages != NULL else <int32_t> min(n - i, <Py_ssize_t> MAX_RUN), pages + i,
+                             slots + i)
             if i == end:
                 return -1
         renew_page(g, pages[i], priority_at(ask, blocks[i]), duration_at(ask, blocks[i]))
@@ -86,37 +90,18 @@ cdef int32_t nodes_behind(State *s, Text *text, int32_t root, int32_t last, int3
     return b
 
 
-cdef bint is_next(State *s, Pool *g, Text *text, int32_t root, int32_t tier, int32_t found) noexcept nogil:
-    """Whether the slot to be taken next has a page of one of the first `found` blocks of a text, or there is none."""
-    cdef int32_t slot = pick(g, tier), p = g.tiers[tier].slots[slot].page if slot >= 0 else -1, b
-    cdef uint64_t key
-    if p < 0 or page_at(g, p).node < 0:
-        return slot < 0
-    key = key_at(&s.tree, page_at(g, p).node) ^ seed_of(&s.tree, root)
-    for b in range(found):
-        if text.keys[b] == key:
-            return True
-    return False
-
-
-cdef bint is_spared(State *s, Text *text, int32_t root, int32_t tier, int32_t found) noexcept nogil:
-    """Whether what is taken is no page of the text itself, though nobody claims those: one slot of a pool, and no
-    other tier has to make room for it."""
-    cdef int32_t i
-    for i in range(s.num_groups):
-        if s.needs[i] and (s.needs[i] > 1 or s.pools[i].owners != NULL or tier == 0 or tier != num_fast(s.pools + i) - 1
-                           or is_next(s, s.pools + i, text, root, tier, found)):
-            return False
-    return True
-
-
-cdef int32_t first_lack(State *s, int32_t tier, int64_t *have) noexcept nogil:
-    """The first group whose pool has fewer slots than its groups want together, and how many; -1: none."""
+cdef void count_owed(State *s) noexcept nogil:
+    """How many slots the groups of each pool want together."""
     cdef int32_t i
     for i in range(s.num_groups):
         s.pools[i].room.owed = 0
     for i in range(s.num_groups):
         s.pools[i].room.owed += s.needs[i]
+
+
+cdef int32_t first_lack(State *s, int32_t tier, int64_t *have) noexcept nogil:
+    """The first group whose pool has fewer slots than its groups want together, and how many; -1: none."""
+    cdef int32_t i
     for i in range(s.num_groups):
         if s.needs[i]:
             have[0] = room_in(s.pools + i, tier, s.pools[i].room.owed)
@@ -125,7 +110,7 @@ cdef int32_t first_lack(State *s, int32_t tier, int64_t *have) noexcept nogil:
     return -1
 
 
-cdef object fill_groups(State *s, Numbers *named, object room, int32_t tier, int32_t found, Ask *ask):
+cdef object fill_groups(State *s, Numbers *named, object room, Watch *w, Ask *ask):
     """Take; there is room. An array for all: to make and to find one costs more than to fill it."""
     cdef Py_ssize_t each = len(room) // 3, begin = 0, n
     cdef int32_t i
@@ -138,34 +123,46 @@ cdef object fill_groups(State *s, Numbers *named, object room, int32_t tier, int
         begin += named[i].count
     for i in range(s.num_groups):
         if s.pools[i].cells != NULL:
-            s.pools[i].cells.fresh = fresh_class(found, ask.row)
-        expect(s.needs[i] == 0 or fill_blocks(s, s.pools + i, tier, named[i].at, named[i].at + each,
+            s.pools[i].cells.fresh = fresh_class(w.found, ask.row)
+        expect(s.needs[i] == 0 or fill_blocks(s, s.pools + i, w, named[i].at, named[i].at + each,
                                               named[i].at + 2 * each, s.needs[i], ask) == 0, "write")
     return made
 
 
-cdef object fill_claimed(State *s, Numbers *named, object room, int32_t tier, int32_t found, Ask *ask):
+cdef object fill_claimed(State *s, Numbers *named, object room, Watch *w, Ask *ask):
     """Claim what is in `path`, count, then take; (group, wanted, there) without room."""
-    cdef int32_t *along = <int32_t *> malloc(4 * (<Py_ssize_t> found * s.num_groups + 1))
+    cdef int32_t *along = <int32_t *> malloc(4 * (<Py_ssize_t> w.found * s.num_groups + 1))
     cdef int32_t lacks
     cdef int64_t have = 0
     if along == NULL:
         raise MemoryError("write: no memory")
-    claim_along(s, found, along)
+    claim_along(s, w.found, along)
     try:
-        lacks = first_lack(s, tier, &have)
+        lacks = first_lack(s, w.tier, &have)
         if lacks >= 0:
             return lacks, s.pools[lacks].room.owed, have
         refresh(s, ask.now)
-        return fill_groups(s, named, room, tier, found, ask)
+        return fill_groups(s, named, room, w, ask)
     finally:
-        unclaim_along(s, found, along)
+        unclaim_along(s, w.found, along)
         free(along)
+
+
+cdef object fill_watched(State *s, Numbers *named, object room, Watch *w, Ask *ask):
+    """Take, with an eye on what goes next; there is room."""
+    w.pages = <int32_t *> malloc(8 * (<Py_ssize_t> w.found * s.num_groups + 1))
+    if w.pages == NULL:
+        raise MemoryError("write: no memory")
+    try:
+        return fill_groups(s, named, room, w, ask)
+    finally:
+        end_watch(s, w)
 
 
 cdef object write_blocks(State *s, Text *text, int32_t root, int32_t tier, Numbers *named, Ask *ask):
     """A page for every named block that has none, held by the caller; per group those blocks, their pages and slots."""
     cdef int32_t i, found = 0, low = 0, last = end_named(s, named)
+    cdef Watch watch
     retention_check(s, ask)
     if text_keys(text, last):
         raise MemoryError("write: no memory for keys")
@@ -179,14 +176,16 @@ cdef object write_blocks(State *s, Text *text, int32_t root, int32_t tier, Numbe
     for i in range(s.num_groups):
         s.needs[i] = keep_missing(s, s.pools + i, named[i].at, named[i].count, found, tier)
     check_needs(s)
+    count_owed(s)
     ask.row = <int32_t> (text.length // s.block_size)     # of a writer: blocks that are known of its text
-    if found and is_spared(s, text, root, tier, found):
+    watch.text, watch.root, watch.tier, watch.found, watch.count, watch.pages = text, root, tier, found, 0, NULL
+    if found and is_spared(s, &watch):
         refresh(s, ask.now)
-        if is_spared(s, text, root, tier, found):         # what was to be kept may have run out
-            return fill_groups(s, named, room, tier, found, ask)
+        if is_spared(s, &watch):                          # what was to be kept may have run out
+            return fill_watched(s, named, room, &watch, ask)
     if low:
         climb_all(s, low)
-    return fill_claimed(s, named, room, tier, found, ask)
+    return fill_claimed(s, named, room, &watch, ask)
 
 
 cdef object write_checked(State *s, Text *text, int32_t root, int32_t tier, blocks, Ask *ask):
