@@ -1,4 +1,4 @@
-"""Writers in one pool of host memory that is full: both stores take the same slots, however few are asked for at a time.
+"""Writers in one pool of host memory that is full: both stores take the same slots, however few at a time are asked for.
 
 The compiled store claims of a long text only what would go, the twin all of it: the same must go.
 """
