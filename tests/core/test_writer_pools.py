@@ -1,4 +1,4 @@
-"""Writers in one pool of host memory that is full: both stores take the same slots, however few at a time are asked for.
+"""Writers in one pool of host memory that is full: both stores take the same slots, however few at a time.
 
 The compiled store claims of a long text only what would go, the twin all of it: the same must go.
 """
@@ -81,3 +81,34 @@ def test_few_slots_at_a_time_are_the_same_slots_in_both_stores(seed: int) -> Non
         check(cache)
         assert cache.usage(1).held == 0
     assert both[0].stats() == both[1].stats()
+
+
+def written(cache: Cache, name: str, tokens: list[int], begin: int = 0) -> list[list[int]]:
+    """All of a text, in one call; the slots it took, by group."""
+    writer = cache.writer(Request(name, np.array(tokens, np.int32)), tier=1, from_=begin)
+    assert isinstance(writer, Writer)
+    with writer:
+        writer.written(len(tokens))
+        return [writer.taken(group)[1] for group in range(len(cache.config.groups))]
+
+
+@pytest.mark.parametrize("store", ["twin", "compiled"])
+def test_what_an_eviction_sets_free_of_the_text_itself_is_spared(store: Literal["twin", "compiled"]) -> None:
+    """The text's window pages where another parts from it are needed until that one goes; then they would be next."""
+    cache = pooled(store, 46, [None, 6, 6], 0)
+    text = list(range(100, 132))  # eight blocks
+    parts = [*text[:16], 1, 2, 3, 4]  # behind the fourth another one
+    others = list(range(200, 216))
+    written(cache, "text", text)  # 24 slots
+    written(cache, "parts", parts, 16)  # 3
+    written(cache, "others", others)  # 12: 39
+    with cache.find(Request("f", np.array(text, np.int32))) as found:
+        found.used()
+        before = [found.slots(group).tolist() for group in range(3)]
+        assert found.end == 32
+    longer = [*text, *range(132, 148)]  # four blocks more, of three groups: 12 slots, and 7 are empty
+    taken = written(cache, "longer", longer, 32)
+    assert not set().union(*map(set, before)) & set().union(*map(set, taken))
+    with cache.find(Request("g", np.array(longer, np.int32))) as found:
+        assert found.end == 48
+    check(cache)
