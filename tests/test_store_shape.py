@@ -20,7 +20,7 @@ ALONE = {  # parts that only the compiled store has
     "construct": "C memory and the NumPy views of it are made by hand; the twin's classes make their own",
     "cell_runs": "the same as runs, in the adaptive order",
     "runs": "slots taken many at a time, for the processor's sake; the twin takes them one by one",
-    "spare": "a writer's few slots without claims on all of its text, for the processor's sake; the twin claims it",
+    "spare": "few slots for a writer without claims on all of its text, for the processor's sake; the twin claims it",
     "named": "a caller's arrays of numbers, each found and looked at once; the twin reads them as lists",
     "holders": "a published page's holders in as few bytes as they need; the twin has a dict per worker",
     "holder_table": "a hash table of those; the twin has a dict per worker",

@@ -1,6 +1,6 @@
 """Writers in one pool of host memory that is full: both stores take the same slots, however few at a time.
 
-The compiled store claims of a long text only what would go, the twin all of it: the same must go.
+The twin claims all of the text, the compiled store looks at what goes next: the same must go.
 """
 
 from __future__ import annotations
@@ -11,7 +11,18 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from quire import Cache, CacheConfig, LayerGroup, Request, RetainRange, Retention, TierConfig, Writer, check
+from quire import (
+    Cache,
+    CacheConfig,
+    LayerGroup,
+    Refusal,
+    Request,
+    RetainRange,
+    Retention,
+    TierConfig,
+    Writer,
+    check,
+)
 
 SIZE = 4
 Tokens = np.ndarray[tuple[int], np.dtype[np.int32]]
@@ -92,23 +103,40 @@ def written(cache: Cache, name: str, tokens: list[int], begin: int = 0) -> list[
         return [writer.taken(group)[1] for group in range(len(cache.config.groups))]
 
 
-@pytest.mark.parametrize("store", ["twin", "compiled"])
-def test_what_an_eviction_sets_free_of_the_text_itself_is_spared(store: Literal["twin", "compiled"]) -> None:
-    """The text's window pages where another parts from it are needed until that one goes; then they would be next."""
-    cache = pooled(store, 46, [None, 6, 6], 0)
-    text = list(range(100, 132))  # eight blocks
-    parts = [*text[:16], 1, 2, 3, 4]  # behind the fourth another one
-    others = list(range(200, 216))
-    written(cache, "text", text)  # 24 slots
-    written(cache, "parts", parts, 16)  # 3
-    written(cache, "others", others)  # 12: 39
-    with cache.find(Request("f", np.array(text, np.int32))) as found:
-        found.used()
-        before = [found.slots(group).tolist() for group in range(3)]
-        assert found.end == 32
-    longer = [*text, *range(132, 148)]  # four blocks more, of three groups: 12 slots, and 7 are empty
-    taken = written(cache, "longer", longer, 32)
-    assert not set().union(*map(set, before)) & set().union(*map(set, taken))
-    with cache.find(Request("g", np.array(longer, np.int32))) as found:
-        assert found.end == 48
+@pytest.fixture(params=["twin", "compiled"])
+def store(request: pytest.FixtureRequest) -> Literal["twin", "compiled"]:
+    return request.param  # type: ignore[no-any-return]
+
+
+def end_of(cache: Cache, tokens: list[int]) -> int:
+    with cache.find(Request("end", np.array(tokens, np.int32))) as found:
+        return found.end
+
+
+def test_what_others_hold_is_no_room(store: Literal["twin", "compiled"]) -> None:
+    cache = pooled(store, 8, [None, 6], 0)
+    text, other, more = list(range(100, 108)), list(range(200, 208)), [1, 2, 3, 4]
+    written(cache, "text", text)
+    written(cache, "other", other)
+    with cache.find(Request("held", np.array(other, np.int32))):
+        lack = cache.writer(Request("w", np.array(text + more, np.int32)), tier=1, from_=8)
+        assert isinstance(lack, Refusal) and (lack.need, lack.have) == (2, 0)
+    assert end_of(cache, text) == end_of(cache, other) == 8
+    written(cache, "longer", text + more, 8)
+    assert end_of(cache, text + more) == 12 and end_of(cache, other) == 0
+    check(cache)
+
+
+def test_room_in_the_middle_is_not_made_of_the_text_below(store: Literal["twin", "compiled"]) -> None:
+    tiers = (TierConfig("device", 0), TierConfig("host", 2), TierConfig("cold", 2))
+    cache = Cache(CacheConfig(tiers, SIZE, max_length=40, eviction="lru"), store=store)
+    text, other = list(range(100, 108)), list(range(200, 208))
+    for name, tokens, tier in (("text", text, 2), ("other", other, 1)):
+        writer = cache.writer(Request(name, np.array(tokens, np.int32)), tier=tier)
+        assert isinstance(writer, Writer)
+        with writer:
+            writer.written(8)
+    longer = [*text, 1, 2, 3, 4]
+    written(cache, "longer", longer, 8)
+    assert end_of(cache, longer) == 12
     check(cache)

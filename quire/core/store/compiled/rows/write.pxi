@@ -39,17 +39,13 @@ cdef void unclaim_along(State *s, int32_t found, int32_t *along) noexcept nogil:
                 unclaim_page(s.pools + i, along[i * found + b])
 
 
-cdef int fill_blocks(State *s, Pool *g, Watch *w, int32_t *blocks, int32_t *pages, int32_t *slots, Py_ssize_t n,
+cdef int fill_blocks(State *s, Pool *g, int32_t tier, int32_t *blocks, int32_t *pages, int32_t *slots, Py_ssize_t n,
                      Ask *ask) noexcept nogil:
     """Open pages for the first n blocks; -1: no slot."""
     cdef Py_ssize_t i, end = 0
-    cdef int32_t tier = w.tier
     for i in range(n):
         if i == end:
-            if w.pages != NULL:
-                spare_own(s, g, w)
-            end += take_some(s, g, tier, 1 if w.pages != NULL else <int32_t> min(n - i, <Py_ssize_t> MAX_RUN), pages + i,
-                             slots + i)
+            end += take_some(s, g, tier, <int32_t> min(n - i, <Py_ssize_t> MAX_RUN), pages + i, slots + i)
             if i == end:
                 return -1
         renew_page(g, pages[i], priority_at(ask, blocks[i]), duration_at(ask, blocks[i]))
@@ -110,7 +106,7 @@ cdef int32_t first_lack(State *s, int32_t tier, int64_t *have) noexcept nogil:
     return -1
 
 
-cdef object fill_groups(State *s, Numbers *named, object room, Watch *w, Ask *ask):
+cdef object fill_groups(State *s, Numbers *named, object room, Written *w, Ask *ask):
     """Take; there is room. An array for all: to make and to find one costs more than to fill it."""
     cdef Py_ssize_t each = len(room) // 3, begin = 0, n
     cdef int32_t i
@@ -124,12 +120,12 @@ cdef object fill_groups(State *s, Numbers *named, object room, Watch *w, Ask *as
     for i in range(s.num_groups):
         if s.pools[i].cells != NULL:
             s.pools[i].cells.fresh = fresh_class(w.found, ask.row)
-        expect(s.needs[i] == 0 or fill_blocks(s, s.pools + i, w, named[i].at, named[i].at + each,
+        expect(s.needs[i] == 0 or fill_blocks(s, s.pools + i, w.tier, named[i].at, named[i].at + each,
                                               named[i].at + 2 * each, s.needs[i], ask) == 0, "write")
     return made
 
 
-cdef object fill_claimed(State *s, Numbers *named, object room, Watch *w, Ask *ask):
+cdef object fill_claimed(State *s, Numbers *named, object room, Written *w, Ask *ask):
     """Claim what is in `path`, count, then take; (group, wanted, there) without room."""
     cdef int32_t *along = <int32_t *> malloc(4 * (<Py_ssize_t> w.found * s.num_groups + 1))
     cdef int32_t lacks
@@ -148,21 +144,10 @@ cdef object fill_claimed(State *s, Numbers *named, object room, Watch *w, Ask *a
         free(along)
 
 
-cdef object fill_watched(State *s, Numbers *named, object room, Watch *w, Ask *ask):
-    """Take, with an eye on what goes next; there is room."""
-    w.pages = <int32_t *> malloc(8 * (<Py_ssize_t> w.found * s.num_groups + 1))
-    if w.pages == NULL:
-        raise MemoryError("write: no memory")
-    try:
-        return fill_groups(s, named, room, w, ask)
-    finally:
-        end_watch(s, w)
-
-
 cdef object write_blocks(State *s, Text *text, int32_t root, int32_t tier, Numbers *named, Ask *ask):
     """A page for every named block that has none, held by the caller; per group those blocks, their pages and slots."""
     cdef int32_t i, found = 0, low = 0, last = end_named(s, named)
-    cdef Watch watch
+    cdef Written written
     retention_check(s, ask)
     if text_keys(text, last):
         raise MemoryError("write: no memory for keys")
@@ -178,14 +163,14 @@ cdef object write_blocks(State *s, Text *text, int32_t root, int32_t tier, Numbe
     check_needs(s)
     count_owed(s)
     ask.row = <int32_t> (text.length // s.block_size)     # of a writer: blocks that are known of its text
-    watch.text, watch.root, watch.tier, watch.found, watch.count, watch.pages = text, root, tier, found, 0, NULL
-    if found and is_spared(s, &watch):
+    written.text, written.root, written.tier, written.found = text, root, tier, found
+    if found and is_spared(s, &written):
         refresh(s, ask.now)
-        if is_spared(s, &watch):                          # what was to be kept may have run out
-            return fill_watched(s, named, room, &watch, ask)
+        if is_spared(s, &written):                        # what was to be kept may have run out
+            return fill_groups(s, named, room, &written, ask)
     if low:
         climb_all(s, low)
-    return fill_claimed(s, named, room, &watch, ask)
+    return fill_claimed(s, named, room, &written, ask)
 
 
 cdef object write_checked(State *s, Text *text, int32_t root, int32_t tier, blocks, Ask *ask):
