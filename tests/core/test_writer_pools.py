@@ -116,8 +116,8 @@ def end_of(cache: Cache, tokens: list[int]) -> int:
 def test_what_others_hold_is_no_room(store: Literal["twin", "compiled"]) -> None:
     cache = pooled(store, 8, [None, 6], 0)
     text, other, more = list(range(100, 108)), list(range(200, 208)), [1, 2, 3, 4]
+    written(cache, "other", other)  # first, and so the next to go
     written(cache, "text", text)
-    written(cache, "other", other)
     with cache.find(Request("held", np.array(other, np.int32))):
         lack = cache.writer(Request("w", np.array(text + more, np.int32)), tier=1, from_=8)
         assert isinstance(lack, Refusal) and (lack.need, lack.have) == (2, 0)
