@@ -28,9 +28,11 @@ SIZE = 4
 Tokens = np.ndarray[tuple[int], np.dtype[np.int32]]
 
 
-def pooled(store: Literal["twin", "compiled"], slots: int, windows: list[int | None], disk: int) -> Cache:
+def pooled(
+    store: Literal["twin", "compiled"], slots: int, windows: list[int | None], disk: int, device: int = 0
+) -> Cache:
     layers = tuple(LayerGroup(f"g{nth}", window=window, pool="host") for nth, window in enumerate(windows))
-    tiers = [TierConfig("device", 0), TierConfig("host", slots)]
+    tiers = [TierConfig("device", device), TierConfig("host", slots)]
     if disk:
         tiers.append(TierConfig("disk", disk, slow=True))
     config = CacheConfig(tuple(tiers), SIZE, layers, max_length=400, partial_reuse=False, eviction="lru")
@@ -114,11 +116,11 @@ def end_of(cache: Cache, tokens: list[int]) -> int:
 
 
 def test_what_others_hold_is_no_room(store: Literal["twin", "compiled"]) -> None:
-    cache = pooled(store, 8, [None, 6], 0)
+    cache = pooled(store, 8, [None, 6], 0, device=8)
     text, other, more = list(range(100, 108)), list(range(200, 208)), [1, 2, 3, 4]
     written(cache, "other", other)  # first, and so the next to go
     written(cache, "text", text)
-    with cache.find(Request("held", np.array(other, np.int32))):
+    with cache.claim([Request("held", np.array([*other, 9], np.int32))]):
         lack = cache.writer(Request("w", np.array(text + more, np.int32)), tier=1, from_=8)
         assert isinstance(lack, Refusal) and (lack.need, lack.have) == (2, 0)
     assert end_of(cache, text) == end_of(cache, other) == 8
