@@ -17,8 +17,8 @@ import uvicorn
 
 from quire.core.records.errors import InputError, say
 from quire.serve.app import ShortWay
-from quire.serve.connection import BoundedConnection
-from quire.serve.connection_limit import ConnectionLimit
+from quire.serve.connections.connection import BoundedConnection
+from quire.serve.connections.open_connections import OpenConnections
 from quire.serve.service import Service
 
 LEAVE = 5.0  # seconds for cut answers to be told, behind the grace
@@ -31,7 +31,7 @@ class Server(uvicorn.Server):
     def __init__(self, service: Service, *, grace: float = 30.0, tls: tuple[str, str] | None = None) -> None:
         self.service, self.grace = service, grace
         self.on_ready: Callable[[], object] = lambda: None  # called when it listens
-        self.connections: ConnectionLimit[BoundedConnection] = ConnectionLimit(service.settings.max_connections)
+        self.connections: OpenConnections[BoundedConnection] = OpenConnections(service.settings.max_connections)
         cert, key = tls or (None, None)
         config = uvicorn.Config(
             ShortWay(service), log_config=None, access_log=False, server_header=False, lifespan="off",

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from quire import InputError
-from quire.serve import ServeSettings, connection, make_app, routes
+from quire.serve import ServeSettings, make_app, routes
+from quire.serve.connections import connection
 from quire.serve.endpoint import host_name
 from quire.serve.protocol.fields import Fields, read_fields
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import pytest
 
 from quire import InputError
-from quire.serve import ServeSettings, connection_limit
-from quire.serve.connection_limit import ConnectionLimit
+from quire.serve import ServeSettings
+from quire.serve.connections import open_connections
+from quire.serve.connections.open_connections import OpenConnections
 
 from ..engine.threads import until
 from .rig import NAME, Serving, Wire, serving
@@ -89,7 +90,7 @@ class Line:
 
 
 def test_who_has_most_connections_loses_his_own() -> None:
-    limit: ConnectionLimit[Line] = ConnectionLimit(6)
+    limit: OpenConnections[Line] = OpenConnections(6)
     honest, busy = Line(), Line(is_idle=False)
     many = [Line() for _ in range(40)]
     assert limit.add(honest, "10.0.0.1") and limit.add(busy, "2001:db8::1")
@@ -141,8 +142,8 @@ class Files:
 def test_there_are_never_more_connections_than_files(
     files: Files, most: int, soft: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_limit, "resource", files)
-    assert ConnectionLimit(1024).most == most
+    monkeypatch.setattr(open_connections, "resource", files)
+    assert OpenConnections(1024).most == most
     assert files.limits[0] == soft
 
 

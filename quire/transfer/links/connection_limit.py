@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from quire.core.records.hosts import neighbourhood
+from quire.core.hosts import neighbourhood
 
 MOST_UNPROVEN = 256
 FAIR = 1.0  # seconds in which an honest peer proves itself, wherever it is

@@ -12,7 +12,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from quire.core.records.errors import say
-from quire.serve.connection_limit import ConnectionLimit
+from quire.serve.connections.open_connections import OpenConnections
 from quire.serve.errors import ApiError
 
 MOST_HEAD = 64 << 10  # bytes of a request's line, headers and trailers
@@ -30,7 +30,7 @@ class BoundedConnection(HttpToolsProtocol):
     _has_told = False
     _late: asyncio.TimerHandle | None = None
 
-    def __init__(self, limit: ConnectionLimit[BoundedConnection], **of_uvicorn: Any) -> None:
+    def __init__(self, limit: OpenConnections[BoundedConnection], **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
         self._limit = limit
 

@@ -1,4 +1,4 @@
-"""ConnectionLimit: how many connections a server has open, and which one goes when one more comes. Knows no HTTP.
+"""OpenConnections: how many connections a server has open, and which one goes when one more comes. Knows no HTTP.
 
 first     an idle one: of the address with the most connections, the oldest of them; one that is quiet keeps nobody
           out, and who opens thousands loses his own
@@ -10,7 +10,7 @@ from __future__ import annotations
 import resource
 from typing import Generic, Protocol, TypeVar
 
-from quire.core.records.hosts import neighbourhood
+from quire.core.hosts import neighbourhood
 
 SPARE_FILES = 256  # of a process, for everything but connections
 
@@ -29,7 +29,7 @@ class Open(Protocol):
 T = TypeVar("T", bound=Open)
 
 
-class ConnectionLimit(Generic[T]):
+class OpenConnections(Generic[T]):
     """Of one server. At most `most` connections, and never more than the process may have files."""
 
     def __init__(self, most: int) -> None:

@@ -1,0 +1,1 @@
+"""Connections of a server: HTTP with bounds on heads, and on how many are open. Knows no requests."""
