@@ -36,7 +36,8 @@ class Found(Handle[HeldHit]):
 
     Tokens [`start`, `end`) are there, whole blocks of them. Per layer group `blocks` are those that resuming at `end`
     reads, `tiers` and `slots` where each of them is now. What the plans that are open still move can be read when they
-    are finished. A page below the device stays where it was found: a sequence may bring it up, and the copy stays.
+    are finished; a move that failed has brought nothing, and `lost` names its page: look there after you have read.
+    A page below the device stays where it was found: a sequence may bring it up, and the copy stays.
     """
 
     __slots__ = ("_use",)
@@ -81,6 +82,12 @@ class Found(Handle[HeldHit]):
         """The slot of each of them in that tier."""
         hit, _ = self._look(group)
         return NO_BLOCKS if hit is None else self._kept.places[group][1].copy()
+
+    def lost(self, group: int = 0) -> Int32:
+        """Those of `blocks` whose bytes did not come, or were reported as bad, since they were found; ascending."""
+        self._look(group)
+        with self._lock:
+            return np.array(sorted(block for one, block in self._kept.bad if one == group), np.int32)
 
     def _look(self, group: int) -> tuple[Hit | None, int]:
         setup = self._kept.prepared._setup

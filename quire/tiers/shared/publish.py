@@ -2,7 +2,8 @@
 
     leave out what the store has ──► find, copy, batch by batch ──► put
 
-What is found keeps its slots until it is given back, so what is read is what was found.
+What is found keeps its slots until it is given back, so what is read is what was found, but for pages that are lost
+meanwhile: a find sees pages that an open plan brings, and a move of it may fail.
 """
 
 from __future__ import annotations
@@ -151,9 +152,10 @@ class Publish:
             if not ground.settled(places.values(), time.monotonic() + PATIENCE, reading=True):
                 return list(places), []
             read = ground.ranks.copy(number, list(places.values()))
+            lost = _lost(found, batch)  # by now: a move that failed has left other bytes in their slots
         finally:
             ground.finds.let_go(found)
-        return list(places), [nth for nth, is_read in enumerate(read) if is_read]
+        return list(places), [nth for nth, page in enumerate(places) if read[nth] and page not in lost]
 
 
 class _NoTurn(Exception):
@@ -167,3 +169,8 @@ def _places(found: Found, batch: list[Page]) -> dict[Page, Place]:
         columns = (found.blocks(group).tolist(), found.tiers(group).tolist(), found.slots(group).tolist())
         where.update({(block, group): (group, tier, slot) for block, tier, slot in zip(*columns, strict=True)})
     return {page: where[page] for page in batch if page in where}
+
+
+def _lost(found: Found, batch: list[Page]) -> set[Page]:
+    """Pages of a batch that are bad, as far as the cache knows now."""
+    return {(block, group) for group in {group for _, group in batch} for block in found.lost(group).tolist()}

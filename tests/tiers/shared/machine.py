@@ -12,15 +12,17 @@ from itertools import count
 import numpy as np
 
 from quire import Cache, CacheConfig, LayerGroup, Request, Scope, Sequence, Span, TierConfig, check
+from quire.core.records.groups import pools_of
 from quire.core.records.plan import Plan
 from quire.core.records.request import PLAIN
-from quire.tiers import ArenaTier, Bytes, Mover, PageLayout
+from quire.tiers import ArenaTier, Bytes, Mover, PageLayout, Tier, TierError, TierInfo
 from quire.tiers.shared import Fetch, SharedCache, SharedConfig, SharedStore, Turns
 
 SIZE = 4  # tokens of a block
 FULL = LayerGroup("full", page_bytes=96)
 WINDOW = LayerGroup("window", page_bytes=160, window=9)
 STATE = LayerGroup("state", page_bytes=224, snapshot_every=8)
+POOLED = (LayerGroup("full", page_bytes=96, pool="kv"), LayerGroup("window", page_bytes=96, window=9, pool="kv"))
 FINGERPRINT = bytes(range(32))
 PATIENT = 60.0  # seconds: only a test that hangs waits so long
 Int32 = np.ndarray[tuple[int], np.dtype[np.int32]]
@@ -39,14 +41,38 @@ def content(scope: Scope, tokens: Int32, block: int, group: int, size: int) -> B
     return np.resize(np.frombuffer(blake2b(before).digest(), np.uint8), size)
 
 
+class WornArena:
+    """Memory of which one read in three fails, and leaves other bytes than the page's where it was to go."""
+
+    def __init__(self, arena: ArenaTier, seed: int) -> None:
+        self.arena, self.dice = arena, np.random.default_rng(seed)
+
+    def info(self) -> TierInfo:
+        return self.arena.info()
+
+    def read(self, group: int, slots: list[int], out: list[Bytes]) -> None:
+        failed = {slot: "worn out" for slot in slots if self.dice.integers(3) == 0}
+        self.arena.read(group, slots, out)
+        for slot, buffer in zip(slots, out, strict=True):
+            buffer[:] = 0xEE if slot in failed else buffer
+        if failed:
+            raise TierError("host", group, failed)
+
+    def write(self, group: int, slots: list[int], data: list[Bytes]) -> None:
+        self.arena.write(group, slots, data)
+
+    def close(self) -> None:
+        self.arena.close()
+
+
 class Machine:
-    """One of the machines that share a store."""
+    """One of the machines that share a store; with `worn`, its moves fail now and then."""
 
     numbers = count()
 
     def __init__(
         self, store: SharedStore | str, *groups: LayerGroup, device: int = 16, host: int = 64,
-        fingerprint: bytes | tuple[bytes, ...] = FINGERPRINT, rank: int = 0, **settings: object,
+        fingerprint: bytes | tuple[bytes, ...] = FINGERPRINT, rank: int = 0, worn: int | None = None, **settings: object,
     ) -> None:  # fmt: skip
         self.groups = groups or (FULL,)
         sizes = [group.page_bytes for group in self.groups]
@@ -55,8 +81,11 @@ class Machine:
             tiers, block_size=SIZE, groups=self.groups, max_length=128, max_chunk=64, partial_reuse=False
         )
         self.cache = Cache(config)
-        self.tiers = [ArenaTier(tier.name, [tier.of_pool(0)] * len(sizes), sizes) for tier in tiers]
-        self.mover = Mover(self.tiers, [PageLayout(size) for size in sizes], SIZE)
+        pools = pools_of(self.groups)
+        self.tiers = [ArenaTier(tier.name, [tier.of_pool(0)] * len(sizes), sizes, pools) for tier in tiers]
+        self.worn = worn is not None
+        moved: list[Tier] = [self.tiers[0], self.tiers[1] if worn is None else WornArena(self.tiers[1], worn)]
+        self.mover = Mover(moved, [PageLayout(size) for size in sizes], SIZE)
         named = store if isinstance(store, str) else "given"
         config_ = SharedConfig(named, wait=PATIENT, **settings)  # type: ignore[arg-type]
         given = None if isinstance(store, str) else store
@@ -83,7 +112,10 @@ class Machine:
         (sequence,) = batch.sequences
         start = sequence.start
         while True:
-            self.carry(batch.plan)
+            if not self.carry(batch.plan):  # pages that it was to reuse did not come
+                if sequence.live:
+                    self.cache.release(sequence, store=False)
+                return self.serve(tokens, scope, wait=wait, publish=publish)
             self._compute(sequence, batch.spans[sequence], scope, tokens)
             self.cache.commit([sequence])
             if sequence.computed == len(tokens):
@@ -159,11 +191,16 @@ class Machine:
             assert time.monotonic() < end
         assert self.shared.wait_until_idle(PATIENT)
 
-    def carry(self, plan: Plan) -> None:
-        """Run a plan, in its order."""
+    def carry(self, plan: Plan) -> bool:
+        """Run a plan, in its order; False: not all of it happened."""
         failed = self.mover.run(plan) if len(plan) else []
-        self.cache.finish(plan, failed)
-        assert not failed
+        finished = self.cache.finish(plan, failed)
+        assert self.worn or not failed
+        if failed:
+            self.mover.settle(plan.number)
+        if finished.plan is not None:
+            self.carry(finished.plan)
+        return not failed
 
     def close(self) -> None:
         assert self.shared.close()

@@ -1,7 +1,8 @@
 """Many random replays over a shared store with random trouble: `python -m tests.tiers.shared.many --seconds 60`.
 
-Two machines on their own threads, with small caches of random sizes and groups, over a folder or a real Redis that is
-killed, paused, filled or emptied. Every page that is reused is compared with its text. Prints the seed of a failure.
+Two machines on their own threads, with small caches of random sizes and groups, some with host memory of which reads
+fail, over a folder or a real Redis that is killed, paused, filled or emptied. The store's threads read and write pages
+all the while. Every page that is reused is compared with its text. Prints the seed of a failure.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import redis
 from quire import Scope
 from quire.tiers.shared import FolderStore, SharedStore
 from quire.tiers.shared.stores.redis_store import RedisStore
-from tests.tiers.shared.machine import FULL, PATIENT, STATE, WINDOW, Machine, text
+from tests.tiers.shared.machine import FULL, PATIENT, POOLED, STATE, WINDOW, Machine, text
 from tests.tiers.shared.redis_server import BINARY, RedisServer
 
 TURNS = 60
@@ -90,12 +91,13 @@ class Damage(FolderStore):
 def play(seed: int, folder: Path, *, with_redis: bool) -> int:
     """One replay; pages that came."""
     dice = np.random.default_rng(seed)
-    groups = [(FULL,), (FULL, WINDOW), (WINDOW,), (FULL, STATE)][int(dice.integers(4))]
+    groups = [(FULL,), (FULL, WINDOW), (WINDOW,), (FULL, STATE), POOLED][int(dice.integers(5))]
     trouble = Trouble(folder, dice) if with_redis else Damage(folder, int(dice.choice([4000, 1 << 30])), dice)
     sizes = {"device": int(dice.integers(14, 30)), "host": int(dice.integers(10, 40))}
     settings = {"min_uses": int(dice.integers(1, 3)), "batch_bytes": int(dice.choice([96, 1000, 1 << 20])), **sizes}
     made = trouble.store if isinstance(trouble, Trouble) else lambda: trouble
-    machines = [Machine(made(), *groups, **settings) for _ in range(2)]  # type: ignore[arg-type]
+    worn = [int(seed) if dice.integers(2) else None for seed in dice.integers(1 << 30, size=2)]  # the host's memory
+    machines = [Machine(made(), *groups, worn=one, **settings) for one in worn]  # type: ignore[arg-type]
     errors: list[BaseException] = []
 
     def serve(nth: int) -> None:
