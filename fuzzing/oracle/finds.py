@@ -9,7 +9,7 @@ from fuzzing.oracle.model import Model, encoder_ask
 from fuzzing.oracle.page import Page
 from fuzzing.oracle.state import Claim, State
 from fuzzing.oracle.tree import path_of
-from fuzzing.world.plain import Ask, FoundFacts
+from fuzzing.world.plain import Ask, FoundFacts, Path
 
 
 def find(model: Model, ask: Ask, first: int) -> Claim:
@@ -20,7 +20,7 @@ def find(model: Model, ask: Ask, first: int) -> Claim:
         usable = min(ask.compute_end, model.world.max_length)
         usable = usable if ask.reuse_limit is None else min(usable, ask.reuse_limit)
         path = path_of(ask.root, ask.identities[: usable // size * size], size)
-        there, edges = claims.pages_along(state, path), range(state.tree.depth(path), -1, -1)
+        there, edges = written_along(state, path), range(state.tree.depth(path), -1, -1)
         hit.blocks = next(
             n for n in edges if all(can_resume(state, there, group, n, first) for group in range(len(there)))
         )
@@ -31,6 +31,16 @@ def find(model: Model, ask: Ask, first: int) -> Claim:
         hit.across = claims.find(model.cross, encoder_ask(ask), "encoder")
     hit.good = hit.blocks
     return hit
+
+
+def written_along(state: State, path: Path) -> claims.Found:
+    """Pages along a path, less snapshots that the next plan copies: nobody could know when to read them."""
+    coming = [page for _, (page, *_) in state.moves]
+    there = claims.pages_along(state, path)
+    return [
+        {block: page for block, page in pages.items() if kind.kind != "state" or page not in coming}
+        for kind, pages in zip(state.kinds, there, strict=True)
+    ]
 
 
 def can_resume(state: State, there: claims.Found, group: int, blocks: int, first: int) -> bool:

@@ -26,6 +26,7 @@ from quire import (
     Writer,
     check,
 )  # fmt: skip
+from quire.core.records.plan import Kind
 from quire.core.store import StoreName
 
 from .conftest import Clock, admit, build, compute, finish, release, run, start_of, tokens
@@ -408,3 +409,39 @@ def test_wrong_calls_are_refused(store: StoreName) -> None:
         with pytest.raises(InputError):
             writer.extend(tokens(1), end=99)
         assert (writer.length, writer.blocks(0).tolist(), np.unique(writer.slots()).size) == (8, [0, 1], 2)
+
+
+def test_a_snapshot_is_found_when_a_plan_has_its_copy(store: StoreName) -> None:
+    """outside-20: a state kept every 8 tokens; 17 tokens, 8 of them committed: their snapshot's bytes are in no plan,
+    and nothing is found; the next plan has the copy: found up to 8; 16 committed: still 8, until the next plan."""
+    groups = (LayerGroup("full"), LayerGroup("state", snapshot_every=8))
+    cache = build(store, (8, 4), groups=groups)
+    (sequence,) = admit(cache, Request("a", tokens(range(17))))
+    for end, before, then in ((8, 0, 8), (16, 8, 16)):
+        compute(cache, sequence, end)
+        assert end_of(cache, range(17), scope=Scope()) == before
+        batch = cache.add_sequence_batch([], continuing=[sequence])
+        ((kind, _, _, dst, _),) = [(m.kind, m.group, m.src, m.dst, m.tokens) for m in batch.plan if m.group == 1]
+        with found(cache, range(17), scope=Scope()) as look:
+            assert (look.end, look.tiers(1)[0], look.slots(1)[0]) == (then, *dst) and kind == Kind.COPY
+        finish(cache, batch.plan)
+    release(cache, sequence)
+
+
+def test_a_find_names_what_a_failed_move_did_not_bring(store: StoreName) -> None:
+    """outside-21: 3 + 4 slots; 0..7 written into the host; a plan brings both blocks up, and they are found on the
+    device; the move of block 1 fails: block 1 is lost, the find ends at 4 and keeps both."""
+    cache = build(store, 3, 4)
+    write(cache, range(8), scope=Scope())
+    plan = cache.add_sequence_batch([Request("a", tokens(range(9)))]).plan
+    assert [move.kind for move in plan] == [Kind.ONBOARD] * 2
+    with found(cache, range(8), scope=Scope()) as look:
+        assert (look.end, look.tiers().tolist(), look.lost().tolist()) == (8, [0, 0], [])
+        setbacks = cache.finish(plan, [1]).setbacks
+        assert (look, 8, 4) in [(one.holder, one.old_start, one.start) for one in setbacks]
+        assert (look.end, look.blocks().tolist(), look.lost().tolist()) == (4, [0, 1], [1])
+        with pytest.raises(UnknownError, match="group 1"):
+            look.lost(1)
+    with pytest.raises(StateError, match="it was closed"):
+        look.lost()
+    check(cache)

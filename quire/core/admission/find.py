@@ -141,6 +141,8 @@ def _look_up(setup: Setup, prepared: Prepared, first: int) -> HeldHit:
     usable = min(prepared.end, setup.config.max_length)
     usable = usable if limit is None else min(usable, limit)
     hit = store.walk(prepared._chain, root, usable, 0, first)
+    while hit.blocks > first and _is_unwritten(setup, hit):
+        hit = store.walk(prepared._chain, root, hit.blocks * setup.block_size - 1, 0, first)
     store.claim(hit, None, True)
     cross, places, across = setup.cross, prepared._encoder, None
     if cross is not None and places is not None:
@@ -150,6 +152,14 @@ def _look_up(setup: Setup, prepared: Prepared, first: int) -> HeldHit:
     held = HeldHit(prepared, hit, across, first, hit.blocks)
     held.places = _places(setup, held)
     return held
+
+
+def _is_unwritten(setup: Setup, hit: Hit) -> bool:
+    """Whether a commit has just made its snapshot: until a plan has the copy nobody could know when to read it."""
+    store = setup.store
+    if not setup.state_groups or not store.num_moves:
+        return False
+    return any(store.is_pending(group, page) for group in setup.state_groups for page in hit.pages(group).tolist())
 
 
 def _places(setup: Setup, held: HeldHit) -> list[tuple[Int32, Int32]]:

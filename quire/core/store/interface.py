@@ -418,6 +418,9 @@ class Store(Protocol):
     def num_moves(self) -> int:
         """Moves that wait."""
 
+    def is_pending(self, group: int, page: int) -> bool:
+        """Whether one of them brings a page its bytes: no plan has it yet."""
+
     @property
     def num_events(self) -> int:
         """More than 0 when there are events to take."""

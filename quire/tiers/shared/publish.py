@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
 
@@ -94,8 +95,12 @@ class Publish:
     def _send(self, edge: int, names: Sequence[BlockDigests], enough: Sequence[bool]) -> None:
         """Pages for going on behind `edge` blocks, or as far as there are some; held only while they are copied."""
         ground, size = self.ground, self.ground.block_size
-        with ground.finds.reading(replace(self.request, reuse_limit=edge * size)) as found:
-            edge = found.end // size
+        try:
+            with self._found(edge) as found:
+                edge = found.end // size
+        except _NoTurn:
+            ground.client.tally.dropped(StoreMiss.BUSY, edge)
+            return
         pages = sorted(
             (block, nth) for nth, group in enumerate(ground.groups) for block in needed(group, edge, size)
             if enough[block] and not ground.known.has(names[0].page(block, nth))
@@ -117,6 +122,18 @@ class Publish:
             if reason is not None:
                 ground.client.tally.dropped(reason, left)
                 return
+
+    @contextmanager
+    def _found(self, edge: int) -> Iterator[Found]:
+        """What is here of the first `edge` blocks, held meanwhile."""
+        request = replace(self.request, reuse_limit=edge * self.ground.block_size)
+        found = self.ground.find(request, time.monotonic() + PATIENCE)
+        if found is None:
+            raise _NoTurn
+        try:
+            yield found
+        finally:
+            self.ground.finds.let_go(found)
 
     def _send_batch(self, edge: int, batch: list[Page], names: Sequence[BlockDigests]) -> StoreMiss | None:
         """Send some; why it is not worth going on. Of a batch that was not begun nothing is counted."""
@@ -143,18 +160,12 @@ class Publish:
     def _copy(self, number: int, edge: int, batch: list[Page]) -> tuple[list[Page], list[int]]:
         """Copy pages out of their slots, held only meanwhile: those that are here, and which of them could be read."""
         ground = self.ground
-        request = replace(self.request, reuse_limit=edge * ground.block_size)
-        found = ground.find(request, time.monotonic() + PATIENCE)
-        if found is None:
-            raise _NoTurn
-        try:
+        with self._found(edge) as found:
             places = _places(found, batch)
             if not ground.settled(places.values(), time.monotonic() + PATIENCE, reading=True):
                 return list(places), []
             read = ground.ranks.copy(number, list(places.values()))
             lost = _lost(found, batch)  # by now: a move that failed has left other bytes in their slots
-        finally:
-            ground.finds.let_go(found)
         return list(places), [nth for nth, page in enumerate(places) if read[nth] and page not in lost]
 
 

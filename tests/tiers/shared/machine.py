@@ -11,7 +11,7 @@ from itertools import count
 
 import numpy as np
 
-from quire import Cache, CacheConfig, LayerGroup, Request, Scope, Sequence, Span, TierConfig, check
+from quire import Batch, Cache, CacheConfig, LayerGroup, Request, Scope, Sequence, Span, TierConfig, check
 from quire.core.records.groups import pools_of
 from quire.core.records.plan import Plan
 from quire.core.records.request import PLAIN
@@ -71,8 +71,8 @@ class Machine:
     numbers = count()
 
     def __init__(
-        self, store: SharedStore | str, *groups: LayerGroup, device: int = 16, host: int = 64,
-        fingerprint: bytes | tuple[bytes, ...] = FINGERPRINT, rank: int = 0, worn: int | None = None, **settings: object,
+        self, store: SharedStore | str, *groups: LayerGroup, device: int = 16, host: int = 64, rank: int = 0,
+        fingerprint: bytes | tuple[bytes, ...] = FINGERPRINT, worn: int | None = None, **settings: object,
     ) -> None:  # fmt: skip
         self.groups = groups or (FULL,)
         sizes = [group.page_bytes for group in self.groups]
@@ -108,7 +108,7 @@ class Machine:
             if wait:
                 self.settle()
                 assert fetch.done
-            batch = self.cache.add_sequence_batch([request])
+            batch = self._admit(request)
         (sequence,) = batch.sequences
         start = sequence.start
         while True:
@@ -126,6 +126,15 @@ class Machine:
         if publish:
             self.shared.publish(self.request(tokens, scope))
         return start
+
+    def _admit(self, request: Request) -> Batch:
+        """Let it in; while the store's threads hold pages to copy them there may be no room."""
+        end = time.monotonic() + PATIENT
+        while not (batch := self.cache.add_sequence_batch([request])).sequences:
+            self.carry(batch.plan)
+            assert time.monotonic() < end, batch.refused
+            time.sleep(0.001)
+        return batch
 
     def _compute(self, sequence: Sequence, span: Span, scope: Scope, tokens: Int32) -> None:
         """What was reused is right; what is computed becomes so."""

@@ -93,7 +93,8 @@ def play(seed: int, folder: Path, *, with_redis: bool) -> int:
     dice = np.random.default_rng(seed)
     groups = [(FULL,), (FULL, WINDOW), (WINDOW,), (FULL, STATE), POOLED][int(dice.integers(5))]
     trouble = Trouble(folder, dice) if with_redis else Damage(folder, int(dice.choice([4000, 1 << 30])), dice)
-    sizes = {"device": int(dice.integers(14, 30)), "host": int(dice.integers(10, 40))}
+    each = 2 if groups is POOLED else 1
+    sizes = {"device": each * int(dice.integers(14, 30)), "host": each * int(dice.integers(10, 40))}
     settings = {"min_uses": int(dice.integers(1, 3)), "batch_bytes": int(dice.choice([96, 1000, 1 << 20])), **sizes}
     made = trouble.store if isinstance(trouble, Trouble) else lambda: trouble
     worn = [int(seed) if dice.integers(2) else None for seed in dice.integers(1 << 30, size=2)]  # the host's memory

@@ -1,5 +1,5 @@
-"""A find sees pages that an open plan is to bring. When a move of that plan fails, their slots have other bytes: what the
-store's thread has read there must not go out. The threads are brought into this order on purpose.
+"""A find sees pages that an open plan is to bring. When a move of that plan fails, their slots have other bytes: what
+the store's thread has read there must not go out. The threads are brought into this order on purpose.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import pytest
 
 from quire import LayerGroup
 from quire.core.records.plan import Kind, Plan
-from quire.tiers import Bytes
 from quire.tiers.shared import FolderStore
 from tests.tiers.shared.machine import FULL, PATIENT, POOLED, SIZE, WINDOW, Machine, text
 

@@ -439,6 +439,11 @@ cdef class Store:
     def num_moves(self):
         return self.state.log.num_moves
 
+    def is_pending(self, Py_ssize_t group, Py_ssize_t page):
+        """Whether a move that waits brings a page its bytes: no plan has it yet."""
+        cdef Pool *g = check_group(&self.state, group)
+        return bool(is_pending(&self.state.log, g.index, <int32_t> page))
+
     def take_moves(self):
         """All moves since the last call, int32 [n, 11]."""
         return take_moves(&self.state.log)

@@ -368,6 +368,10 @@ class Store:
     def num_moves(self) -> int:
         return len(self._state.moves)
 
+    def is_pending(self, group: int, page: int) -> bool:
+        """Whether a move that waits brings a page its bytes: no plan has it yet."""
+        return self._state.moves.is_pending(group, self._state.pools[group].page(page))
+
     @property
     def num_events(self) -> int:
         """What waits in the log: more than 0 when there are events to take."""
