@@ -358,8 +358,9 @@ class Engine:
 
     def drain(self) -> None:
         """Step until every run is done."""
-        while self.step() is not None:
-            pass
+        while (report := self.step()) is not None:
+            if not report.num_tokens:
+                self.outer.rest()
 
     def warm_up(self) -> int:
         """Run dummy requests through every part once; they leave nothing behind. Returns tokens computed."""

@@ -274,6 +274,8 @@ class Talk:
                 if user.turns_left and not user.open_runs and user.next_step <= step:
                     self._take_turn(user)
             report = self.engine.step()
+            if report is not None and not report.num_tokens:
+                self.engine.outer.rest()
             if report is not None:
                 assert report.num_tokens <= self.config.max_num_tokens
                 self.counts["steps"] += 1

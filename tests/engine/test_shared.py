@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -19,7 +20,9 @@ pytest.importorskip("transformers")
 from quire import InputError, Request, Scope  # noqa: E402
 from quire.engine import LLM, of  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
+from quire.engine.front.loop import Loop  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402
+from quire.engine.outer import outer_memory  # noqa: E402
 from quire.engine.settings import EngineConfig  # noqa: E402
 from quire.engine.step.branch import Run  # noqa: E402
 from quire.tiers.shared import FolderStore, SharedCache, SharedConfig  # noqa: E402
@@ -175,6 +178,27 @@ def test_a_request_waits_for_its_pages_and_no_step_does(tmp_path: Path, monkeypa
         assert waits.reused == 56
         for run in (waits, later):
             assert_exact("llama", [run])
+
+
+@pytest.mark.parametrize("looped", [False, True])
+def test_an_engine_with_nothing_to_do_rests_until_pages_have_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looped: bool
+) -> None:
+    """Here it would rest for a minute: only who brings the pages ends that."""
+    monkeypatch.setattr(outer_memory.OuterMemory.rest, "__defaults__", (PATIENT,))
+    monkeypatch.setattr("quire.engine.front.loop.REST", PATIENT)
+    with hanging(tmp_path, monkeypatch, PATIENT) as (engine, store), ThreadPoolExecutor(1) as threads:
+        if looped:
+            with Loop(engine) as loop:
+                stream = loop.submit(words(0, 60), plain(4))
+                store.gate.set()
+                run = stream.wait(PATIENT / 2)
+        else:
+            run = engine.submit(words(0, 60), plain(4))
+            drained = threads.submit(engine.drain)
+            store.gate.set()
+            drained.result(PATIENT / 2)
+        assert run.reused == 56 and engine.stats.num_steps <= 8
 
 
 def test_a_request_waits_no_longer_than_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,13 +23,13 @@ from quire.engine.front.admission_gate import AdmissionGate, patience
 from quire.engine.front.feed import Feed
 from quire.engine.front.stream import Stream
 from quire.engine.front.text import Tokenizer, Transcript, silent_tokens
+from quire.engine.outer.outer_memory import REST
 from quire.engine.step.branch import Run
 from quire.engine.submission import EngineBusy
 
 Job = Callable[[], None]
 Tokens = Int32 | Sequence[int]
 _log = logging.getLogger("quire.engine")
-POLL = 0.01  # seconds between looks at whether a connector has read what it wanted
 
 
 class Loop:
@@ -37,6 +37,7 @@ class Loop:
 
     def __init__(self, engine: Engine, submit: Callable[..., Run] | None = None) -> None:
         self.engine = engine
+        engine.outer.tell_news = self._wake
         self._submit = submit or engine.submit  # called in its thread
         self.gate = AdmissionGate(engine.config.max_waiting)  # how runs come in
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
@@ -272,6 +273,10 @@ class Loop:
                 return
         job()  # nobody else will: it finds the engine closed and says so
 
+    def _wake(self) -> None:
+        """Pages that a run waits for have come, or will not: the next step is due."""
+        self._put(_nothing)
+
     @property
     def error(self) -> str | None:
         """Why it computes no more, if a step has failed."""
@@ -323,7 +328,7 @@ class Loop:
             return
         busy = report is not None and report.num_tokens
         if not busy and (self.engine.num_lingering or self.engine.participants):
-            self._patience = POLL
+            self._patience = REST
         else:
             self._patience = None if report is None else 0.0
 
@@ -340,6 +345,10 @@ class Loop:
         for one in self.engine.participants:
             with contextlib.suppress(Exception):
                 one.close()
+
+
+def _nothing() -> None:
+    """A job that only ends a wait."""
 
 
 def _settle(future: asyncio.Future[None], wrong: BaseException | None) -> None:

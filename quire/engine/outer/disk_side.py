@@ -60,6 +60,10 @@ class DiskPrefetch:
         """They are here, some could not be read, or the time is over."""
         return self._moved.done() or self._clock() >= self._deadline
 
+    def when_done(self, act: Callable[[], None]) -> None:
+        """On the keeper's thread, as a rule."""
+        self._moved.add_done_callback(lambda _: act())
+
     def close(self) -> None:
         """What has come is held no longer."""
         self._coming.close()

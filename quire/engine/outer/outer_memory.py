@@ -1,11 +1,12 @@
 """Memory beyond the engine's own: a disk, a store that machines share. Owns which of them it has, and asks both for
-pages of a waiting request. Knows no steps.
+pages of a waiting request. Tells when they have come. Knows no steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 from quire.core.cache import Cache
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from quire.tiers.shared import SharedConfig
 
 
+REST = 0.01  # seconds: who holds pages to copy them does not say when he is done
+
+
 class OuterMemory:
     """`shared` and `disk`: the sides of an engine that has them."""
 
@@ -29,7 +33,9 @@ class OuterMemory:
         self, engine: tuple[Model, Cache, Pages], shared: SharedConfig | str | Path | None,
         disk: DiskConfig | str | Path | None, carry: Callable[[Plan], None],
     ) -> None:  # fmt: skip
-        self.shared = None if shared is None else SharedSide(*engine, carry, shared_config(shared))
+        self._news = Event()
+        self.tell_news: Callable[[], None] = self._news.set  # who waits for pages may go on; called from any thread
+        self.shared = None if shared is None else SharedSide(engine, carry, self._tell, shared_config(shared))
         try:
             self.disk = None if disk is None else DiskSide(*engine, carry, disk_config(disk))
         except BaseException:
@@ -45,7 +51,22 @@ class OuterMemory:
         """Begin to bring pages of a request, from wherever there are some."""
         disk = None if self.disk is None else self.disk.prefetch(request, clock)
         shared = None if self.shared is None else self.shared.prefetch(request)
-        return shared if disk is None else disk if shared is None else BothPrefetches(disk, shared)
+        coming = shared if disk is None else disk if shared is None else BothPrefetches(disk, shared)
+        if coming is not None:
+            coming.when_done(self._tell)
+        return coming
+
+    def _tell(self) -> None:
+        """To whoever hears of it now: a loop comes later than its engine."""
+        self.tell_news()
+
+    def rest(self, seconds: float = REST) -> None:
+        """After a step that computed nothing: sleep until pages that somebody waits for have come, or so long.
+
+        Steps that follow each other at once would take the processor from the threads that bring these pages.
+        """
+        self._news.wait(seconds)
+        self._news.clear()
 
     @property
     def hold_mark(self) -> int | None:

@@ -30,14 +30,17 @@ class SharedSide:
 
     num_open = 0  # what is under way holds nobody up: the scheduler knows who waits
 
-    def __init__(self, model: Model, cache: Cache, pages: Pages, carry: Carry, config: SharedConfig) -> None:
+    def __init__(
+        self, engine: tuple[Model, Cache, Pages], carry: Carry, tell: Callable[[], None], config: SharedConfig
+    ) -> None:
         from quire.tiers.shared import SharedCache, Turns
 
+        model, cache, pages = engine
         if len(cache.config.tiers) < 2:
             cure = "give host_bytes to the LLM, or host_pages in the EngineConfig"
             raise InputError(say("an engine with a shared store", "it has no host memory to bring pages into", cure))
         name = model_fingerprint(model, cache.config, namespace=config.namespace)
-        self._turns = Turns() if model.recurrent else None
+        self._turns = Turns(tell) if model.recurrent else None
         self._carry = carry
         self.shared = SharedCache(cache, pages.once_more(), config, name, turns=self._turns)
 

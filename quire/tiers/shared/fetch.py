@@ -10,7 +10,7 @@ late harms nobody. Only pages that going on needs are brought: of a window its l
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 
 import numpy as np
@@ -39,7 +39,8 @@ class Fetch:
     """
 
     __slots__ = (
-        "_closed", "_found", "_ground", "_lock", "_over", "_room", "_taken", "deadline", "request", "tokens", "why",
+        "_closed", "_found", "_ground", "_hearer", "_lock", "_over", "_room", "_taken", "deadline", "request",
+        "tokens", "why",
     )  # fmt: skip
 
     def __init__(self, ground: SharedGround, room: HostRoom, request: Request, deadline: float) -> None:
@@ -47,6 +48,7 @@ class Fetch:
         self.request, self.deadline = request, deadline
         self._lock = Lock()
         self._over = self._closed = False
+        self._hearer: Callable[[], None] | None = None
         self._found: Found | None = None
         self._taken: list[int] | None = None  # slots that it may hold, by pool
         self.tokens = 0
@@ -60,6 +62,24 @@ class Fetch:
     def done(self) -> bool:
         """Whether waiting longer brings nothing."""
         return self._over or time.monotonic() >= self.deadline
+
+    def when_done(self, act: Callable[[], None]) -> None:
+        """Call it when no more comes, on the thread that knows; at once if that is so already. A deadline is not told.
+
+        It is one: a second takes the first one's place.
+        """
+        with self._lock:
+            self._hearer = act
+            over = self._over
+        if over:
+            act()
+
+    def _end(self) -> None:
+        """Nothing more comes."""
+        with self._lock:
+            self._over, act = True, self._hearer
+        if act is not None:
+            act()
 
     def close(self) -> None:
         """Nobody needs it any more: what has not come stays away, what has come is held no longer."""
@@ -89,7 +109,7 @@ class Fetch:
             self.why = self.why or str(wrong)
         finally:
             self._settle()
-            self._over = True
+            self._end()
 
     def _settle(self) -> None:
         """Room for pages that did not come, or that nobody waits for any more, is given back."""
@@ -105,7 +125,8 @@ class Fetch:
 
     def refuse(self, why: StoreMiss) -> None:
         """It brings nothing."""
-        self.why, self._over = why, True
+        self.why = why
+        self._end()
 
     @property
     def _stopped(self) -> bool:

@@ -30,9 +30,10 @@ class _Asked:
 
 
 class Turns:
-    """Acts that wait for their turn."""
+    """Acts that wait for their turn; `tell`, if there is one, hears of each, on the thread that asks."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[], None] = lambda: None) -> None:
+        self._tell = tell
         self._asked: deque[_Asked] = deque()
         self._lock = Lock()
         self.closed = False
@@ -41,6 +42,7 @@ class Turns:
         """Let the owner do it and carry its plan; False: he had no time before the deadline, and it was not done."""
         asked = _Asked(act)
         self._asked.append(asked)
+        self._tell()
         while not asked.done.wait(min(LOOK, max(0.0, deadline - time.monotonic()))):
             with self._lock:
                 if not asked.taken and (self.closed or time.monotonic() >= deadline):
