@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.tools.capacity import plan_command
-from quire.tools.capacity.bounds import Bounds, find_bounds
+from quire.tools.capacity.bounds import Bounds, find_bounds, new_tokens
 from quire.tools.capacity.fleet import Fleet, played
 from quire.tools.capacity.plan import find_plan
 from quire.tools.replay.play.sweep import LocalExecutor, TraceSource
@@ -62,6 +62,24 @@ def test_a_plan_that_finds_none_says_what_may_be_asked(tmp_path: Path, capsys: p
     assert plan_command.main(words(talks(tmp_path), "--ttft", "251ms", "--most-workers", "1")) == 1
     told = capsys.readouterr().out
     assert "No fleet of up to 1 worker keeps the" in told and "Sooner than 0.25 s no fleet can be" in told
+
+
+def test_what_is_new_in_a_prompt_can_be_counted_by_hand() -> None:
+    def ask(number: int, *parts: tuple[int, int], reuse: bool = True) -> TraceRequest:
+        numbers, counts = (np.array(column, np.int64) for column in zip(*parts, strict=True))
+        return TraceRequest(number, float(number), numbers, int(counts.sum()), 1, counts=counts, reuse=reuse)
+
+    asked = [
+        (ask(0, (1, 100), (2, 50)), 150),
+        (ask(1, (1, 100), (2, 50)), 1),  # the last token is always computed
+        (ask(2, (1, 100), (2, 70)), 20),  # a longer part begins as the shorter one
+        (ask(3, (1, 80), (2, 50)), 50),  # the same part, behind another beginning
+        (ask(4, (2, 50), (1, 100)), 150),
+        (ask(5, (9, 10), (1, 100), reuse=False), 110),
+        (ask(6, (9, 10), (1, 100)), 110),  # who may not reuse leaves nothing
+        (ask(7, (1, 100), (2, 70), (3, 5)), 5),
+    ]
+    assert new_tokens(Trace("by hand", [one for one, _ in asked])).tolist() == [count for _, count in asked]
 
 
 TALKS = st.lists(  # which talk goes on, how many tokens it gets, when, and whether it may reuse
