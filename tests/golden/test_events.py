@@ -51,7 +51,7 @@ def test_this_version_says_the_same(encoding: Encoding) -> None:
     assert [parts(message.payload) for message in kept] == [parts(message.payload) for message in today]
 
 
-@pytest.mark.parametrize(("version", "cure"), [(1, "upgrade the worker"), (3, "upgrade whoever follows it")])
+@pytest.mark.parametrize(("version", "cure"), [(1, "upgrade the worker"), (3, "upgrade the router")])
 def test_another_version_of_our_field_is_refused_with_the_cure(version: int, cure: str) -> None:
     (message, *_) = Recording(HERE / "map.qev")
     ts, events, rank = msgspec.msgpack.decode(message.payload)

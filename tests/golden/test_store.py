@@ -81,4 +81,4 @@ def test_pages_of_a_later_format_are_refused_with_the_cure(tmp_path: Path, caplo
         assert machine.fetch(0) == []
     assert set(machine.shared.counts().misses) == {"format"} and "upgrade this machine" in caplog.text
     machine.publish(0)
-    assert machine.shared.close() and files(tmp_path / "pages") == before, "who wrote them can read them"
+    assert machine.shared.close() and files(tmp_path / "pages") == before, "the version that wrote them can read them"

@@ -25,7 +25,7 @@ from .test_capacity_plan import search, talks, words
 def test_what_no_fleet_can_keep_is_said_before_any_is_played(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """2,000 tokens that nobody has had take a quarter of a second, and 9 in 10 prompts are no such ones."""
+    """The p90 prompt has 2,000 new tokens, which take a quarter of a second."""
     source, page = talks(tmp_path), tmp_path / "page.html"
     plan = find_plan(search(source, 0.001, most_workers=3), executor=LocalExecutor())
     assert plan.chosen is None and plan.to_json()["chosen"] is None and plan.tried == ()
@@ -55,7 +55,7 @@ def test_workers_that_are_too_few_for_what_is_new_are_not_played(
     plan = find_plan(search(source, 1.0, most_workers=64), executor=LocalExecutor())
     assert plan.bounds.workers == 14 and plan.chosen is not None and plan.chosen.fleet.workers in range(14, 18)
     late = find_plan(search(source, 20.0, most_workers=64), executor=LocalExecutor())
-    assert late.chosen is not None and late.chosen.fleet.workers == 1, "who may wait needs no more"
+    assert late.chosen is not None and late.chosen.fleet.workers == 1, "requests that may wait need no more"
 
 
 def test_a_plan_that_finds_none_says_what_may_be_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,7 +76,7 @@ def test_what_is_new_in_a_prompt_can_be_counted_by_hand() -> None:
         (ask(3, (1, 80), (2, 50)), 50),  # the same part, behind another beginning
         (ask(4, (2, 50), (1, 100)), 150),
         (ask(5, (9, 10), (1, 100), reuse=False), 110),
-        (ask(6, (9, 10), (1, 100)), 110),  # who may not reuse leaves nothing
+        (ask(6, (9, 10), (1, 100)), 110),  # a request without reuse leaves nothing
         (ask(7, (1, 100), (2, 70), (3, 5)), 5),
     ]
     assert new_tokens(Trace("by hand", [one for one, _ in asked])).tolist() == [count for _, count in asked]

@@ -113,7 +113,7 @@ def read_field(payload: bytes) -> FoundField | None:
             return None
         version = _versions.decode(field).version
         if version != VERSION:
-            cure = "upgrade the worker" if version < VERSION else "upgrade whoever follows it"
+            cure = "upgrade the worker" if version < VERSION else "upgrade the router"
             raise OtherVersion(f"it speaks version {version} of our field, we read {VERSION}: {cure}")
         return FoundField(batch.rank or 0, _fields.decode(field))
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""Pages that a store has and that are no use: whoever reads one puts a sound one in its place."""
+"""Unusable pages of a store: the machine that reads one puts a sound page in its place."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def name_of(machine: Machine, block: int) -> bytes:
 
 
 def change_page(machine: Machine, place: str, block: int, change: Change) -> None:
-    """Change what lies in the store as a page of text 1, behind everybody's back."""
+    """Change what lies in the store as a page of text 1, behind the store's back."""
     of = name_of(machine, block)
     store = open_store(SharedConfig(place))
     if isinstance(store, FolderStore):
@@ -67,7 +67,7 @@ def change_page(machine: Machine, place: str, block: int, change: Change) -> Non
 
 
 @pytest.mark.parametrize("change", [flip, cut, spoil_number])
-def test_who_finds_a_bad_page_replaces_it(place: str, closing: ExitStack, change: Change) -> None:
+def test_the_machine_that_finds_a_bad_page_replaces_it(place: str, closing: ExitStack, change: Change) -> None:
     first, second, third = row(closing, place)
     first.serve(text(1))
     first.settle()
@@ -83,7 +83,7 @@ def test_who_finds_a_bad_page_replaces_it(place: str, closing: ExitStack, change
 
 
 def test_a_store_full_of_bad_pages_is_mended_by_one_reader(place: str, closing: ExitStack) -> None:
-    """Although he sees the first batch of them only: he computes the others as well."""
+    """Although that machine reads the first batch of them only: it computes the others as well."""
     first, second, third = row(closing, place, batch_bytes=96)
     first.serve(text(1))
     first.settle()

@@ -72,7 +72,7 @@ class TestMooncakeStore(StoreSuite):
         assert client.upsert(_key(of), bytes(raw)) == 0
 
 
-def test_who_finds_a_bad_page_replaces_it(one_cluster: MooncakeCluster) -> None:
+def test_the_machine_that_finds_a_bad_page_replaces_it(one_cluster: MooncakeCluster) -> None:
     with ExitStack() as closing:
         stores = [MooncakeStore(one_cluster.url) for _ in range(3)]  # each its own client: only one has read it
         machines = [Machine(store) for store in stores]

@@ -1,7 +1,7 @@
 """BadPages: names under which a store has something that is not their page. Owns that memory; knows no store.
 
-A store says that such a page exists, so whoever only asks would never send it again. Whoever has read it remembers its
-name here, and puts a sound page in its place.
+A store says that such a page exists, so a machine that only asks never sends it again. A machine that has read it
+remembers its name here, and puts a sound page in its place.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from quire.tiers.shared.stores.store import StoreMiss
 MOST_BAD = 1 << 16  # names: the latest
 DAMAGE = frozenset({StoreMiss.DAMAGED, StoreMiss.SIZE})
 UNUSABLE = DAMAGE | {StoreMiss.FAILED, StoreMiss.ABSENT}  # ABSENT: a page that exists may have lost a part
-"""Why reading a page that exists fails again and again. Not FORMAT: who wrote it can read it."""
+"""Reasons for which a page that exists is replaced. Not FORMAT: the version that wrote it can read it."""
 
 
 class BadPages:
@@ -26,7 +26,7 @@ class BadPages:
         self._most, self._lock = most, Lock()
 
     def add(self, names: Iterable[bytes]) -> None:
-        """Their pages were read, and were none."""
+        """Their pages were read, and are unusable."""
         with self._lock:
             for name in names:
                 self._names.pop(name, None)

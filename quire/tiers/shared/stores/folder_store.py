@@ -83,7 +83,7 @@ class FolderStore:
             try:
                 came = self._files.read(number, [memoryview(head), page.data])
                 miss = StoreMiss.SIZE if came != HEADER_BYTES + page.nbytes else verdict(name, head, page)
-                if miss is None and self._files.age(number) > TOUCH_AFTER:  # what is of no use grows old
+                if miss is None and self._files.age(number) > TOUCH_AFTER:  # an unusable page ages
                     self._files.touch(number)
             finally:
                 self._files.close(number)

@@ -1,7 +1,7 @@
 """UseStack: tokens by the request that used them last, the latest on top. Owns sums; knows no blocks.
 
-    a request uses blocks again, last used by request 3       since(3): tokens that requests 4, 5, ... used last
-                                                              ... and so what an LRU cache has put above them
+    a request uses blocks again that request 3 used last      since(3): tokens that requests 4, 5, ... used last,
+                                                              which an LRU cache keeps in preference to those blocks
 
 A Fenwick tree over requests, in which a request is a slot: a sum or a change takes steps by the logarithm.
 """
