@@ -262,6 +262,7 @@ def test_the_screen_shows_the_fleets_around_the_chosen_one(tmp_path: Path) -> No
         (["--p", "100"], "below 100"),
         (["--most-workers", "0"], "no number of them"),
         (["--device-sizes", "much"], "no amount of memory"),
+        (["--disk-sizes", ""], "no amount of memory"),
         (["--measured", "nowhere.json"], "make them with benchmarks/plan.py"),
     ],
 )

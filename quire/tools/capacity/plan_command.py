@@ -110,7 +110,8 @@ def _sizes(options: Namespace, name: str) -> list[int]:
         raise InputError(say(f"--{name}-blocks in a plan", "memory has a price by its bytes", f"give --{name}-sizes"))
     if many is not None and one is not None:
         raise InputError(say(f"--{name} and --{name}-sizes", "both say how large it is", "give one of them"))
-    return [parse_bytes(size, f"{name} memory") for size in (many or one or SIZES[name]).split(",")]
+    sizes = next(text for text in (many, one, SIZES[name]) if text is not None)
+    return [parse_bytes(size, f"{name} memory") for size in sizes.split(",")]
 
 
 def seconds_of(text: str) -> float:
