@@ -125,8 +125,8 @@ def _lines(batch: dict[str, Any]) -> Iterator[str]:
         return
     when = datetime.fromtimestamp(batch["ts"]).strftime("%H:%M:%S.%f")[:-3]
     own = batch.get("quire")
-    lost = f", {own['lost']} lost" if own and own["lost"] else ""
-    state = f"  {own['pages']} pages published{lost}" if own else ""
+    lost = f", {own['lost']} lost" if own and own.get("lost") else ""
+    state = "" if not own else f"  {own['unread']}" if "unread" in own else f"  {own['pages']} pages published{lost}"
     topic = "  " + batch["topic"] if batch["topic"] else ""
     yield f"#{batch['seq']}  {when}  rank {batch['rank']}{topic}{state}  [{batch['status']}]"
     for event in batch["events"]:

@@ -31,7 +31,9 @@ NOW_SHOWN = {
 NOW_CALLED = {"0.1.0": {"empty_first": "lru"}}  # the order, in a replay's settings; the old name is read with a warning
 BY_BUDGET = {"0.1.0": {"batches", "model"}}  # counts of a replay: a step's tokens are used up now, so steps differ
 SECRET = {"event_seed"}  # bytes: in no file
-NOT_FOLLOWED = {"0.1.0": "it speaks version 1 of our field, we read 2"}  # for the same reason: its hashes have no key
+NOT_FOLLOWED = {  # its hashes have no key
+    "0.1.0": "it speaks version 1 of our field, we read 2: upgrade the worker"
+}
 
 
 def read(version: str, name: str) -> Any:
@@ -92,6 +94,7 @@ def test_routers_read_the_same_events(version: str, encoding: str) -> None:
     pytest.importorskip("zmq", reason="events need the extra events")
     pytest.importorskip("msgspec", reason="events need the extra events")
     from quire.events import Index, Recording, Status
+    from quire.events.follow.read import read as read_batch
 
     index = Index()
     index.add("old")
@@ -100,6 +103,8 @@ def test_routers_read_the_same_events(version: str, encoding: str) -> None:
     index.hear("old", kept.seq, kept.payload)
     assert index.report("old").reason == NOT_FOLLOWED.get(version, "")
     assert (index.status("old") is Status.EXACT) is (version not in NOT_FOLLOWED)
+    shown = read_batch(kept.payload)
+    assert len(shown["events"]) == len(told(payload)) and shown["quire"].get("unread", "") == NOT_FOLLOWED[version]
 
 
 def test_every_release_is_here() -> None:

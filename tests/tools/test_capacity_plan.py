@@ -51,8 +51,8 @@ def talks(folder: Path, count: int = 32, num_talks: int = 8) -> TraceSource:
 
 def search(source: TraceSource, seconds: float, **options: Any) -> Search:
     pace = Pace(prefill_tokens_per_second=8000, decode_ms=1)
-    settings = memories(replace(SMALL, pace=pace), [GB, 4 * GB], [0, 4 * GB], [0])
-    return Search(source, settings, Objective(seconds, 90), CHEAP, **options)
+    workers = memories(replace(SMALL, pace=pace), [GB, 4 * GB], [0, 4 * GB], [0])
+    return Search(source, workers, Objective(seconds, 90), CHEAP, **options)
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
@@ -87,11 +87,6 @@ def test_many_workers_are_found_in_few_tries(tmp_path: Path) -> None:
     count = plan.chosen.fleet.workers
     assert count > 8 and try_fleet(asked, plan.chosen.fleet).keeps(asked.objective)
     assert not try_fleet(asked, replace(plan.chosen.fleet, workers=count - 1)).keeps(asked.objective)
-
-
-def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
-    plan = find_plan(search(talks(tmp_path), 0.001, most_workers=3), executor=LocalExecutor())
-    assert plan.chosen is None and plan.to_json()["chosen"] is None and len(plan.tried) == 12
 
 
 def test_memory_that_fits_nothing_is_tried_once(tmp_path: Path) -> None:
@@ -160,6 +155,28 @@ def test_a_disk_is_tried_with_the_rates_that_were_given(tmp_path: Path, capsys: 
         assert plan_command.main([*given, "--disk-sizes", *disk, "--prefetch-wait", "0.5"]) == 0
         rates.append(json.loads(capsys.readouterr().out)["chosen"]["result"]["hit_rate"])
     assert rates[1] > 0.7 > 0.1 > rates[0] == rates[2]
+
+
+@pytest.mark.parametrize("name", ["device", "host", "disk"])
+def test_one_size_of_a_memory_is_what_is_chosen_from(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [talks(tmp_path).path, "--jobs", "1", "--ttft", "30s", "--prefill-rate", "8000"]
+    sizes = {"device": "30GB", "host": "10GB", "disk": "5GB"}
+    assert plan_command.main([*given, f"--{name}", sizes[name], "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {one["memory"].get(name) for one in found["tried"]} == {int(sizes[name][:-2]) * GB}
+    assert plan_command.main([*given, f"--{name}", "1GB", f"--{name}-sizes", "2GB"]) == 2
+    assert f"--{name} and --{name}-sizes: both say how large it is" in capsys.readouterr().err
+    assert plan_command.main([*given, f"--{name}-blocks", "100"]) == 2
+    assert f"give --{name}-sizes" in capsys.readouterr().err
+
+
+def test_measured_rates_leave_the_links_as_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = plan_command._parser().parse_args(words(talks(tmp_path), "--link", "host=3GB"))
+    engine = plan_command.read_measured(measured(tmp_path, (1.0, 1.0)))
+    (pace, *_) = (memory.pace for memory in plan_command._search(options, engine).memories)
+    assert pace.links == (3 * GB,) and pace.decode_ms_per_sequence == 0.01
 
 
 def measured(folder: Path, *pairs: tuple[float, float]) -> str:
@@ -245,6 +262,7 @@ def test_the_screen_shows_the_fleets_around_the_chosen_one(tmp_path: Path) -> No
         (["--p", "100"], "below 100"),
         (["--most-workers", "0"], "no number of them"),
         (["--device-sizes", "much"], "no amount of memory"),
+        (["--disk-sizes", ""], "no amount of memory"),
         (["--measured", "nowhere.json"], "make them with benchmarks/plan.py"),
     ],
 )

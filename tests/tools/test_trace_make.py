@@ -101,6 +101,55 @@ def test_tools_and_their_calls_reach_the_template(tmp_path: Path) -> None:
     assert "a part of type 'image_url', and the log does not tell its tokens" in str(made.errors[0])
 
 
+TOOL = {"type": "function", "function": {"name": "weather", "description": "of a city", "parameters": {}}}
+CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function",
+        "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [({"messages": TALK, "tools": [TOOL]}, "tools"), ({"messages": [*TALK, CALL]}, "tool calls")],
+)
+def test_tools_that_the_template_does_not_print_are_not_lost_in_silence(
+    tmp_path: Path, words: str, capsys: pytest.CaptureFixture[str], line: dict[str, Any], what: str
+) -> None:
+    plain = [{**TALK[0], "tool_calls": None}, {**TALK[1], "tool_calls": []}]
+    lines = [
+        {"ts": EPOCH, "messages": plain, "tools": []},
+        {"ts": EPOCH + 1, **line},
+        {"ts": EPOCH + 2, "messages": TALK},
+    ]
+    log, out = write_log(tmp_path / "log.jsonl", lines), tmp_path / "t.jsonl"
+    given = ["trace", "make", str(log), "-o", str(out), "--tokenizer", words]
+    assert main(given) == 2 and not out.exists()
+    told = capsys.readouterr().err
+    assert f"log.jsonl line 2: it has {what}, and the chat template does not print them" in told
+    assert "name the tokenizer of the model that was asked" in told and "--drop-tools" in told and SECRET not in told
+    assert main([*given, "--skip-bad"]) == 0
+    assert "1 lines skipped" in capsys.readouterr().err and len(read_trace(out)) == 2
+    assert main([*given, "--drop-tools"]) == 0
+    assert "note: 1 requests have tools that the chat template does not print" in capsys.readouterr().err
+    assert len(read_trace(out)) == 3 and lines_of(out)[-1]["quire"]["end"]["tools_dropped"] == 1
+
+
+def test_prompts_that_share_all_but_their_tools_share_little(tmp_path: Path) -> None:
+    """Each user has tools of his own: what all have in common stands behind them."""
+    pytest.importorskip("transformers")
+    from ..engine.words import byte_tokenizer
+
+    users = [[{"function": {"name": f"{chr(97 + n)} tool of user {n}"}}] for n in range(20)]
+    log = [{"ts": EPOCH + n, "messages": TALK, "tools": tools} for n, tools in enumerate(users)]
+    ceilings = []
+    for prints in (True, False):
+        tokenizer = byte_tokenizer()
+        tools = "{% for t in tools or [] %}{{ t.function.name }};{% endfor %}" if prints else ""
+        tokenizer.chat_template = tools + "{% for m in messages %}{{ m.content }}{% endfor %}"
+        tokenizer.save_pretrained(tmp_path / "words")
+        path, _ = made_of(tmp_path, log, tokenizer=str(tmp_path / "words"), drop_tools=not prints)
+        ceilings.append(read_stats(path).to_json()["reuse"]["ceiling"])
+    assert ceilings[0] < 0.01 and ceilings[1] > 0.9
+
+
 def test_the_embedded_models_tokenizer_and_template(tmp_path: Path) -> None:
     """Beside its bare tokenizer and its template, written down."""
     pytest.importorskip("torch")

@@ -10,7 +10,7 @@ import msgspec
 
 from quire.events.wire.delta import decoded
 from quire.events.wire.digest import in_hex, pages_in
-from quire.events.wire.field import Damaged
+from quire.events.wire.field import Damaged, OtherVersion
 
 STORED = (
     "type", "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name",
@@ -24,21 +24,32 @@ DEPTH = 16  # of lists in lists; deeper ones are left out
 
 def read(payload: bytes) -> dict[str, Any]:
     """Time, rank, events by field, and what our own field says; or why it is no batch."""
+    own: dict[str, Any] | None
     try:
         if len(payload) > MAX_BYTES:
             raise Damaged(f"{len(payload)} bytes, {MAX_BYTES} are taken apart")
-        delta = decoded(payload)
+        own = _own(payload)
         ts, events, *rank = msgspec.msgpack.decode(payload)
         told = [_plain(event) for event in events]
         batch: dict[str, Any] = {"ts": _time(ts), "rank": _printable(rank[0]) if rank else None, "events": told}
     except (msgspec.DecodeError, Damaged, TypeError, ValueError, OverflowError, OSError, RecursionError) as error:
         return {"damaged": str(error), "events": []}
-    if delta is not None:
+    if own is not None:
         del batch["events"][-1]  # it only carries our field
-        pages, lanes = pages_in(delta.digest), in_hex(delta.digest)
-        own = {"run": delta.run, "form": delta.form.name.lower(), "pages": pages, "lost": delta.lost, "digest": lanes}
         batch["quire"] = own
     return batch
+
+
+def _own(payload: bytes) -> dict[str, Any] | None:
+    """What our own field says, or why it is not read; None: it has none."""
+    try:
+        delta = decoded(payload)
+    except OtherVersion as other:
+        return {"unread": str(other)}
+    if delta is None:
+        return None
+    pages, lanes = pages_in(delta.digest), in_hex(delta.digest)
+    return {"run": delta.run, "form": delta.form.name.lower(), "pages": pages, "lost": delta.lost, "digest": lanes}
 
 
 def _plain(event: Any) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from quire.core.records.errors import InputError, say
 from quire.events.wire import protocol
 from quire.events.wire.curve_keys import Keys, ServerSockets, join, public_key
 
-MAGIC = b"quire-events 1\n"
+NAME = b"quire-events "
+MAGIC = NAME + b"1\n"
 MAX_BYTES = protocol.MAX_MESSAGE + (1 << 16)  # of a message in a file, with what is around its payload
 LONGEST = 1e9  # seconds a recording may have lasted
 
@@ -58,8 +59,7 @@ class Recording:
     def __iter__(self) -> Iterator[RecordedMessage]:
         """The messages; a file that ends in the middle of one is misuse of it, told when it is met."""
         with self.path.open("rb") as file:
-            if file.read(len(MAGIC)) != MAGIC:
-                raise InputError(say(f"{self.path}", "it is no recorded stream", "make one with `quire events record`"))
+            self._check_magic(file.read(len(MAGIC)))
             nth = 0
             while head := file.read(4):
                 try:
@@ -69,6 +69,17 @@ class Recording:
                     raise InputError(say(ask, str(error), "record the stream again")) from error
                 yield message
                 nth += 1
+
+    def _check_magic(self, head: bytes) -> None:
+        if head == MAGIC:
+            return
+        fact, cure = "it is no recorded stream", "make one with `quire events record`"
+        if head.startswith(NAME):
+            fact, cure = (
+                "another version of Quire recorded it, in a format that this one does not know",
+                "upgrade Quire",
+            )
+        raise InputError(say(f"{self.path}", fact, cure))
 
 
 _decoder = msgspec.msgpack.Decoder(RecordedMessage)

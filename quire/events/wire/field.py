@@ -1,7 +1,7 @@
 """Field: our own field of a batch, as bytes from anybody are read into it. Owns the limits of what a worker may say.
 
 Whatever comes is either the field, None (a batch of another publisher), Damaged (bytes that are no batch) or Refused
-(a batch that no cache of ours would publish); nothing else is raised, and memory goes by the length of the bytes.
+(a batch that no cache of this version publishes); nothing else is raised, and memory goes by the length of the bytes.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ class Damaged(Exception):
 
 class Refused(Damaged):
     """A batch that no cache of ours would publish: whoever sent it is not to be relied on."""
+
+
+class OtherVersion(Refused):
+    """A batch whose own field another version wrote; its events are as every router reads them."""
 
 
 class Form(IntEnum):
@@ -109,7 +113,8 @@ def read_field(payload: bytes) -> FoundField | None:
             return None
         version = _versions.decode(field).version
         if version != VERSION:
-            raise Refused(f"it speaks version {version} of our field, we read {VERSION}")
+            cure = "upgrade the worker" if version < VERSION else "upgrade the router"
+            raise OtherVersion(f"it speaks version {version} of our field, we read {VERSION}: {cure}")
         return FoundField(batch.rank or 0, _fields.decode(field))
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:
         raise Refused(str(error)) from None

@@ -26,6 +26,7 @@ from quire.tiers.digest import BlockDigests
 from quire.tiers.shared.calls.room import HostRoom
 from quire.tiers.shared.ground import Page, SharedGround
 from quire.tiers.shared.needs import Present, asked, needed, reach
+from quire.tiers.shared.stores.bad_pages import DAMAGE, UNUSABLE
 from quire.tiers.shared.stores.store import StoreMiss
 
 NO_PLAN = Plan(0, np.empty((0, COLUMNS), np.int32))
@@ -220,7 +221,7 @@ class Fetch:
                     return
                 number = ground.ranks.next_number()
                 try:
-                    came = self._get(number, batch, names)
+                    came = self._get(number, batch, names, behind=pages[pages.index(batch[-1]) + 1 :])
                     stop = max((block for block, _ in came), default=-1) + 1
                     if came and not self._fill(writer, number, came, forgets):
                         return
@@ -244,13 +245,21 @@ class Fetch:
         self.why = self.why or ("no room in the host's memory" if made else StoreMiss.LATE)
         return None
 
-    def _get(self, number: int, batch: list[Page], names: Sequence[BlockDigests]) -> dict[Page, int]:
+    def _get(
+        self, number: int, batch: list[Page], names: Sequence[BlockDigests], behind: Sequence[Page]
+    ) -> dict[Page, int]:
         """Pages of the batch that came, up to the first block of which one did not; each with its place in it."""
         answers = self._ground.get(number, batch, names, self.deadline)
         missed = [page for page, answer in zip(batch, answers, strict=True) if answer is not None]
         if missed:
             self.why = self.why or str(next(answer for answer in answers if answer is not None))
             self._ground.known.discard(names[0].page(*page) for page in missed)
+            bad = [page for page, answer in zip(batch, answers, strict=True) if answer in UNUSABLE]
+            if not DAMAGE.isdisjoint(
+                answers
+            ):  # seldom one page's alone: the rest is not read, and computed here anyway
+                bad.extend(behind)
+            self._ground.bad.add(names[0].page(*page) for page in bad)
         cut = min((block for block, _ in missed), default=1 << 60)
         return {page: nth for nth, page in enumerate(batch) if page[0] < cut}
 

@@ -23,6 +23,7 @@ from quire.tiers.digest import BlockDigests
 from quire.tiers.shared.calls.client import StoreClient
 from quire.tiers.shared.open_finds import OpenFinds
 from quire.tiers.shared.ranks import Answers, Place, Ranks
+from quire.tiers.shared.stores.bad_pages import BadPages
 from quire.tiers.shared.turns import Act, Turns
 
 POLL = 0.001  # seconds between looks at plans: they end with the step that made them
@@ -45,6 +46,7 @@ class SharedGround:
     finds: OpenFinds
     turns: Turns | None = None  # of whoever makes plans, where others must not
     known: KnownPages = field(default_factory=lambda: KnownPages())
+    bad: BadPages = field(default_factory=BadPages)  # in the store: to be sent again, although it has them
     forgets: int = 0  # how often something was forgotten: what was under way then is given up
     closing: bool = False
 

@@ -1,6 +1,7 @@
 """Publish: send the pages of a text that was served to a shared store, on a thread of its own. Slows nobody.
 
     leave out what the store has ──► find, copy, batch by batch ──► put
+                     and is sound, as far as is known here
 
 What is found keeps its slots until it is given back, so what is read is what was found, but for pages that are lost
 meanwhile: a find sees pages that an open plan brings, and a move of it may fail.
@@ -75,7 +76,7 @@ class Publish:
         blocks = ground.usable_blocks(self.request)
         names = ground.own(ground.digests(self.request, blocks))
         enough = self.uses.count(names[0])
-        if not any(enough):
+        if not any(enough) and not ground.bad:
             return
         if not ground.client.takes_pages:
             reason = StoreMiss.FULL if ground.client.reachable else StoreMiss.UNREACHABLE
@@ -103,7 +104,7 @@ class Publish:
             return
         pages = sorted(
             (block, nth) for nth, group in enumerate(ground.groups) for block in needed(group, edge, size)
-            if enough[block] and not ground.known.has(names[0].page(block, nth))
+            if self._is_wanted(names[0].page(block, nth), enough[block])
         )  # fmt: skip
         if not pages:
             return
@@ -112,7 +113,9 @@ class Publish:
         if isinstance(told, StoreMiss):
             ground.client.tally.dropped(told, len(pages))
             return
-        there = [all(told[nth :: len(pages)]) for nth in range(len(pages))]  # with every rank's part
+        there = [  # with every rank's part, each of them sound
+            all(told[nth :: len(pages)]) and asks[nth] not in ground.bad for nth in range(len(pages))
+        ]
         ground.known.add(name for name, is_there in zip(asks, there, strict=False) if is_there)
         missing = [page for page, is_there in zip(pages, there, strict=True) if not is_there]
         left = len(missing)
@@ -135,6 +138,10 @@ class Publish:
         finally:
             self.ground.finds.let_go(found)
 
+    def _is_wanted(self, name: bytes, is_used_enough: bool) -> bool:
+        """Whether to ask for a page and send it. One that was bad in the store had been used enough when it went."""
+        return name in self.ground.bad or (is_used_enough and not self.ground.known.has(name))
+
     def _send_batch(self, edge: int, batch: list[Page], names: Sequence[BlockDigests]) -> StoreMiss | None:
         """Send some; why it is not worth going on. Of a batch that was not begun nothing is counted."""
         ground, tally = self.ground, self.ground.client.tally
@@ -154,6 +161,7 @@ class Publish:
         tally.dropped(StoreMiss.BUSY, len(pages) - len(ready))
         went = [pages[nth] for nth, answer in zip(ready, answers, strict=True) if answer is None]
         ground.known.add(names[0].page(*page) for page in went)
+        ground.bad.discard(names[0].page(*page) for page in went)
         self.accounts.give_back(self.label, size - sum(ground.page_bytes(group) for _, group in went))
         return next((answer for answer in answers if answer is not None), None)
 

@@ -1,6 +1,7 @@
 """Plans: the cheapest fleet that gives first tokens soon enough, found by playing fleets from the cheapest up.
 
-    candidates by price -> play -> too late: the same memory with more workers -> ... -> soon enough: nothing is cheaper
+    what no fleet can do is said -> candidates by price -> play -> too late: the same memory with more workers -> ...
+    -> soon enough: nothing is cheaper
 
 Prints nothing. Every number is modelled; a PredictionCheck says how far the model was from an engine that was measured.
 """
@@ -12,21 +13,18 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from heapq import heappop, heappush
 from itertools import product
-from math import ceil
 from typing import Any, NamedTuple
 from warnings import catch_warnings, simplefilter
 
-import numpy as np
-
 from quire import ConfigWarning, InputError, QuireError
 from quire.core.records.errors import say
+from quire.tools.capacity.bounds import NO_BOUNDS, Bounds, find_bounds
 from quire.tools.capacity.fleet import MOST_WORKERS, Fleet, FleetResult, LateLimit, load_trace, play_fleet
 from quire.tools.capacity.routers import RouterName
 from quire.tools.replay.play.sweep import Executor, TraceSource, _process_pool
 from quire.tools.replay.setup.pace import Pace
 from quire.tools.replay.setup.settings import Memory, ReplaySettings
 from quire.tools.replay.setup.slow_pace import DISK
-from quire.tools.replay.workload.trace import Trace
 
 GB = 10**9
 MOST_OFF = 0.25  # of a measured first token: what a prediction may be off
@@ -127,11 +125,17 @@ class CapacityPlan:
     objective: Objective
     chosen: Tried | None
     tried: tuple[Tried, ...]
+    bounds: Bounds = NO_BOUNDS
 
     def to_json(self) -> dict[str, Any]:
         """Plain values only."""
         chosen = None if self.chosen is None else self.chosen.to_json()
-        return {"objective": asdict(self.objective), "chosen": chosen, "tried": [one.to_json() for one in self.tried]}
+        return {
+            "objective": asdict(self.objective),
+            "bounds": asdict(self.bounds),
+            "chosen": chosen,
+            "tried": [one.to_json() for one in self.tried],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +156,17 @@ def find_plan(
     """Play fleets from the cheapest up, `jobs` at a time, until nothing cheaper is left that might do."""
     if not 1 <= search.most_workers <= MOST_WORKERS:
         raise InputError(say(f"{search.most_workers} workers", "it is no number of them", f"1 to {MOST_WORKERS}"))
-    trace = load_trace(search.source)
-    least = _least_workers(trace, search.memories[0])
+    objective = search.objective
+    bounds = find_bounds(load_trace(search.source), search.memories[0], objective.seconds, objective.percent)
+    if bounds.seconds > objective.seconds or bounds.workers > search.most_workers:
+        return CapacityPlan(objective, None, (), bounds)
+    least = bounds.workers
     waiting: list[tuple[float, int, Fleet]] = []
     failed: dict[ReplaySettings, int] = {}
     tried: list[Tried] = []
     chosen: Tried | None = None
     for nth, memory in enumerate(search.memories):
-        _push(waiting, search, nth, Fleet(min(least, search.most_workers), search.router, memory))
+        _push(waiting, search, nth, Fleet(least, search.router, memory))
     with nullcontext(executor) if executor is not None else _process_pool(jobs) as runner:
         while waiting and (chosen is None or waiting[0][0] < chosen.price):
             batch = [heappop(waiting) for _ in range(min(jobs, len(waiting)))]
@@ -167,7 +174,7 @@ def find_plan(
             for (_, nth, fleet), answer in zip(batch, [one.result() for one in pending], strict=True):
                 tried.append(answer)
                 tell(answer)
-                if answer.keeps(search.objective):
+                if answer.keeps(objective):
                     chosen = answer if chosen is None or answer.price < chosen.price else chosen
                 elif not answer.error and not answer.num_refused:  # what fits into no worker fits into no more of them
                     failed[fleet.settings] = fleet.workers
@@ -177,8 +184,8 @@ def find_plan(
             for answer in _fewer(search, chosen, low, runner):
                 tried.append(answer)
                 tell(answer)
-                chosen = answer if answer.keeps(search.objective) else chosen
-    return CapacityPlan(search.objective, chosen, tuple(sorted(tried, key=lambda one: one.price)))
+                chosen = answer if answer.keeps(objective) else chosen
+    return CapacityPlan(objective, chosen, tuple(sorted(tried, key=lambda one: one.price)), bounds)
 
 
 def _fewer(search: Search, chosen: Tried, low: int, runner: Executor) -> Iterator[Tried]:
@@ -212,17 +219,6 @@ def try_fleet(search: Search, fleet: Fleet) -> Tried:
         except QuireError as wrong:
             return Tried(fleet, price, None, str(wrong))
     return Tried(fleet, price, result)
-
-
-def _least_workers(trace: Trace, settings: ReplaySettings) -> int:
-    """Fewer could not compute half of what somebody has to compute, every part once, while it comes."""
-    seconds = max(settings.times(trace)[-1], 1e-9)
-    longest: dict[tuple[object, int], int] = {}
-    for request in trace:
-        for part, size in zip(request.parts.tolist(), np.asarray(request.sizes).tolist(), strict=True):
-            key = (request.scope, part)
-            longest[key] = max(longest.get(key, 0), size)
-    return max(1, ceil(sum(longest.values()) / settings.pace.prefill_tokens_per_second / seconds / 2))
 
 
 def memories(

@@ -69,8 +69,8 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--p", type=float, default=95.0, metavar="PERCENT", help="of requests (default 95)")
     parser.add_argument("--model", metavar="SHAPE", help="the same as --shape")
     for name, sizes in SIZES.items():
-        help_ = f"sizes to choose from, per worker (default {sizes})"
-        parser.add_argument(f"--{name}-sizes", default=sizes, metavar="BYTES[,BYTES]", help=help_)
+        help_ = f"sizes to choose from, per worker (default {sizes}; --{name} gives one)"
+        parser.add_argument(f"--{name}-sizes", metavar="BYTES[,BYTES]", help=help_)
     parser.add_argument("--most-workers", type=int, default=64, metavar="N", help="(default %(default)s)")
     parser.add_argument("--router", choices=ROUTERS, default="exact", help="(default %(default)s)")
     for field in fields(Prices):
@@ -89,18 +89,29 @@ def _parser() -> ArgumentParser:
 def _search(options: Namespace, measured: MeasuredEngine | None) -> Search:
     if options.model is not None:
         options.shape = options.model
-    sizes = [[parse_bytes(one) for one in getattr(options, f"{name}_sizes").split(",")] for name in SIZES]
+    sizes = [_sizes(options, name) for name in SIZES]
     options.disk = str(max(sizes[-1]))  # so that --disk-read and others are taken
     settings = settings_of(options)
     if unknown := [tier.name for tier in settings.tiers if tier.name not in SIZES]:
         fact = "a plan chooses among device, host and disk, each worker's own, and has prices for these"
         raise InputError(say(f"a plan with memory {unknown[0]!r}", fact, "leave out --shared and --tier"))
     if measured is not None:
-        settings = replace(settings, pace=measured.pace)
+        settings = replace(settings, pace=replace(measured.pace, links=settings.pace.links))
     prices = Prices(**{field.name: getattr(options, f"{field.name}_price") for field in fields(Prices)})
     source = TraceSource(options.trace, options.limit, options.skip_bad, options.trace_block)
     objective = Objective(seconds_of(options.ttft), options.p)
     return Search(source, memories(settings, *sizes), objective, prices, options.router, options.most_workers)
+
+
+def _sizes(options: Namespace, name: str) -> list[int]:
+    """Of one kind of memory, to choose from."""
+    many, one, blocks = (getattr(options, f"{name}{end}") for end in ("_sizes", "", "_blocks"))
+    if blocks is not None:
+        raise InputError(say(f"--{name}-blocks in a plan", "memory has a price by its bytes", f"give --{name}-sizes"))
+    if many is not None and one is not None:
+        raise InputError(say(f"--{name} and --{name}-sizes", "both say how large it is", "give one of them"))
+    sizes = next(text for text in (many, one, SIZES[name]) if text is not None)
+    return [parse_bytes(size, f"{name} memory") for size in sizes.split(",")]
 
 
 def seconds_of(text: str) -> float:
@@ -130,7 +141,8 @@ def _tell(objective: Objective, tried: Tried) -> None:
 
 def _show(shown: ShownPlan) -> None:
     print("\n".join([*([UNSHARED] if shown.lengths_only else []), shown.answer()]))
-    show_table("Tried, cheapest first", HEAD, rows(shown.near(), shown.plan.objective), sys.stdout)
+    if shown.plan.tried:
+        show_table("Tried, cheapest first", HEAD, rows(shown.near(), shown.plan.objective), sys.stdout)
     if len(shown.near()) < len(shown.plan.tried):
         print(f"{len(shown.near())} of {len(shown.plan.tried)} that were tried; --json or --html has all")
     facts = assumed_rows(shown.search, shown.measured)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from math import ceil, floor, log10
 from typing import Any
 
 import quire.tools.replay.show.html as html
@@ -58,8 +59,7 @@ class ShownPlan:
                 "Measure again, with rates of your own load."
             )
         if chosen is None:
-            most = workers_text(self.search.most_workers)
-            return f"No fleet of up to {most} keeps the {self.objective}: allow more, or more memory."
+            return self._none()
         result = chosen.result
         assert result is not None
         return (
@@ -68,11 +68,36 @@ class ShownPlan:
             f"{share_text(result.offered_load, 0)} of its prefill rate used."
         )
 
+    def _none(self) -> str:
+        """Why there is none, and what would help."""
+        bounds, objective = self.plan.bounds, self.plan.objective
+        few = f"No fleet of up to {workers_text(self.search.most_workers)} keeps the {self.objective}"
+        rate = f"{count_text(self.search.memories[0].pace.prefill_tokens_per_second)} prompt tokens a second"
+        least = f"{_rounded_up(bounds.seconds):g} s"
+        if bounds.seconds > objective.seconds:
+            return (
+                f"No fleet keeps the {self.objective}: at {rate} the p{objective.percent:g} prompt alone takes {least} "
+                "on an idle worker, if nothing that came before is forgotten. More workers or memory do not help: "
+                f"allow {least} or more (--ttft), or give a faster engine (--prefill-rate)."
+            )
+        if bounds.workers > self.search.most_workers:
+            return (
+                f"{few}: at {rate} it takes at least {workers_text(bounds.workers)} to compute what is new in the "
+                "prompts. Allow so many (--most-workers), or give a faster engine (--prefill-rate)."
+            )
+        return f"{few}: allow more workers, more memory or more time. Sooner than {least} no fleet can be."
+
     def near(self) -> Sequence[Tried]:
         """Of what was tried, what is worth a look beside the chosen one; the cheapest first."""
         tried = self.plan.tried
         at = tried.index(self.chosen) if self.chosen is not None else len(tried)
         return tried[max(0, at - BELOW) : at + ABOVE]
+
+
+def _rounded_up(seconds: float) -> float:
+    """To two digits, and never less."""
+    digits = 1 - floor(log10(seconds)) if seconds else 0
+    return round(ceil(seconds * 10.0**digits - 1e-9) / 10.0**digits, max(digits, 0))
 
 
 def fleet_text(tried: Tried) -> str:
@@ -140,7 +165,7 @@ def render(name: str, shown: ShownPlan) -> str:
     parts = [
         html.answer(f"Plan for {name}", shown.answer()),
         *([html.warning(story.UNSHARED)] if shown.lengths_only else []),
-        html.figure(plot(shown)),
+        *([html.figure(plot(shown))] if plan.tried else []),
         html.bullets(_told(shown)),
         html.folded("What it assumes", [html.table([], facts, words=2)]),
         html.folded(f"All {count_text(len(plan.tried))} fleets that were tried",

@@ -44,6 +44,7 @@ class MakeOptions:
     scope_fields: tuple[str, ...] = ()
     skip_bad: bool = False
     limit: int | None = None
+    drop_tools: bool = False  # that the template does not print
 
     def __post_init__(self) -> None:
         for name, value, most in (("block_size", self.block_size, LONGEST), ("limit", self.limit, 1 << 62)):
@@ -80,7 +81,7 @@ class Maker:
         size = options.block_size or BLOCK_SIZE
         log = RequestLog(times, options.scope_fields)
         opener = None if folder is None else lambda: PromptTokenizer(folder)
-        self._requests = RequestMaker(log, opener, key, size, self._order.add)
+        self._requests = RequestMaker(log, opener, key, size, self._order.add, drop_tools=options.drop_tools)
         self._lengths = LengthLog(times, options.block_size)
         self._joined = JoinedTraces(write, options.block_size, alone)
         self._writer: TraceWriter | None = None

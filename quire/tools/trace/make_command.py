@@ -32,6 +32,10 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--tokenizer", metavar="FOLDER", help="of the model that was asked: its tokenizer's files")
     parser.add_argument(
+        "--drop-tools", action="store_true",
+        help="leave out tools that the chat template does not print: the model that was asked did not see them either",
+    )  # fmt: skip
+    parser.add_argument(
         "--block-size", type=int, metavar="N", help="tokens per hash id (default 16 for logs, 512 for lengths)"
     )
     parser.add_argument(
@@ -54,7 +58,7 @@ def run(options: Namespace) -> int:
     """Make it, and say on standard error what was done."""
     settings = MakeOptions(
         options.tokenizer, options.block_size, options.time_field, options.time_unit, options.rate,
-        tuple(options.scope_field), skip_bad=options.skip_bad, limit=options.limit,
+        tuple(options.scope_field), skip_bad=options.skip_bad, limit=options.limit, drop_tools=options.drop_tools,
     )  # fmt: skip
     if options.inputs.count(STDIN) > 1:
         raise InputError(say("standard input twice", "it can be read once", "name it once"))
@@ -119,6 +123,8 @@ def _told_of_requests(made: Made) -> Iterator[str]:
     if other := summary.get("other_length"):
         fact = f"note: {other:,} prompts have another number of tokens than the log counted"
         yield f"{fact}: is it the tokenizer (and chat template) of that model?"
+    if dropped := summary.get("tools_dropped"):
+        yield f"note: {dropped:,} requests have tools that the chat template does not print: they are not in the trace"
     if unusable := summary.get("unusable"):
         yield f"note: {unusable:,} prompts were left out: no tokens, or too many for one line"
     if (scopes := summary.get("scopes", 1)) > 1:

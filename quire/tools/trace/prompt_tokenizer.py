@@ -35,14 +35,31 @@ class PromptTokenizer:
         """A conversation as the model reads it; what the template does not know is told by the line."""
         if not self._template:
             raise Wrong("it is a conversation, and the tokenizer has no template for one", "name another tokenizer")
-        known = {name: value for name, value in more.items() if name not in _OURS}
-        options = {"add_generation_prompt": True} | known
         try:
-            text = self._inner.apply_chat_template(messages, tools=tools, tokenize=False, **options)
+            return self._apply(messages, tools, more)
         except Exception as wrong:  # a template says by an error what it does not know, a role for instance
             fact = f"the chat template refuses it: {type(wrong).__name__}: {cut(str(wrong), 100)}"
             raise Wrong(fact, "name the tokenizer of the model that was asked, or pass --skip-bad") from None
-        return str(text)
+
+    def unprinted(self, text: str, messages: Sequence[Any], tools: Any, more: dict[str, Any]) -> str:
+        """What of a conversation is not in the text that the template has made of it; nothing: all of it is."""
+        if tools and self._makes(text, messages, None, more):
+            return "tools"
+        bare = [{name: part for name, part in one.items() if name != "tool_calls"} for one in messages]
+        has_calls = any(one.get("tool_calls") for one in messages)
+        return "tool calls" if has_calls and self._makes(text, bare, tools, more) else ""
+
+    def _makes(self, text: str, messages: Sequence[Any], tools: Any, more: dict[str, Any]) -> bool:
+        """Whether the template makes this text of another conversation."""
+        try:
+            return self._apply(messages, tools, more) == text
+        except Exception:  # it asks for what is not there
+            return False
+
+    def _apply(self, messages: Sequence[Any], tools: Any, more: dict[str, Any]) -> str:
+        known = {name: value for name, value in more.items() if name not in _OURS}
+        options = {"add_generation_prompt": True} | known
+        return str(self._inner.apply_chat_template(messages, tools=tools, tokenize=False, **options))
 
     def encode(self, texts: list[str], special: bool) -> list[list[int]]:
         """Token ids of each; `special`: with those that the tokenizer puts around plain text."""

@@ -40,10 +40,11 @@ class RequestMaker:
 
     def __init__(
         self, log: RequestLog, tokenizer: Callable[[], PromptTokenizer] | None, key: TraceKey, block_size: int,
-        hand_on: Callable[[TraceRecord], None],
+        hand_on: Callable[[TraceRecord], None], *, drop_tools: bool = False,
     ) -> None:  # fmt: skip
         self._log, self._open, self._key, self._size, self._hand_on = log, tokenizer, key, block_size, hand_on
         self._tokenizer: PromptTokenizer | None = None
+        self._drop_tools = drop_tools
         self._batch: list[_Prompt] = []
         self._text = 0
         self._differences = PromptDifferences(block_size)
@@ -78,7 +79,18 @@ class RequestMaker:
         text = self._needed().render(prompt.messages, prompt.tools, prompt.more)
         if not text:
             raise Wrong("the chat template makes an empty prompt of it", "leave the request out")
+        self._check_tools(prompt, text)
         return _Prompt(logged, text, False, None, answered)
+
+    def _check_tools(self, talk: Talk, text: str) -> None:
+        """What a model has read and is not in the text would be shared by all, or by none."""
+        missing = self._needed().unprinted(text, talk.messages, talk.tools, talk.more)
+        if missing and self._drop_tools:
+            self.counts["tools dropped"] += 1
+        elif missing:
+            fact = f"it has {missing}, and the chat template does not print them: their tokens would be missing"
+            cure = "name the tokenizer of the model that was asked (its template prints them), or pass --drop-tools if "
+            raise Wrong(fact, f"{cure}that model did not see them either, or --skip-bad to leave such requests out")
 
     def _needed(self) -> PromptTokenizer:
         if self._tokenizer is None:
@@ -130,7 +142,7 @@ class RequestMaker:
     def summary(self) -> dict[str, Any]:
         """For the end mark of the trace."""
         told: dict[str, Any] = {"scopes": len(self._scopes)}
-        for name in ("without output", "unusable", "other length"):
+        for name in ("without output", "unusable", "other length", "tools dropped"):
             if self.counts[name]:
                 told[name.replace(" ", "_")] = self.counts[name]
         compared = self._differences.summary()

@@ -56,7 +56,7 @@ def run(options: Namespace) -> int:
     if numbers["sharing_known"]:
         show_table("Sharing", ["", ""], _sharing(numbers), sys.stdout)
     if numbers["sharing_known"] and numbers["reuse"]["ceiling"] > 0:
-        show_table("Of what can be reused, how long since its last use", ["", ""], _ages(numbers["reuse"]), sys.stdout)
+        show_table("Of what can be reused", ["", ""], _ages(numbers["reuse"]), sys.stdout)
     print("\nWhat would raise it, and what it takes")
     for one in found:
         print(f"- {one.text}")
@@ -122,14 +122,15 @@ def _spread(values: Numbers, say_number: Any) -> str:
 
 
 def _ages(reuse: Numbers) -> Rows:
-    """Edges from the first that has some of it to the first that has all."""
+    """Edges from the first that has some of it to the first that has all; of those with equal shares the first."""
     rows: Rows = []
     for name, what, say_number in (
-        ("share_within_seconds", "at most {}", time_text),
-        ("share_within_new_tokens", "at most {} new tokens in between", count_text),
+        ("share_within_seconds", "last used at most {} before", time_text),
+        ("share_within_tokens", "kept by an LRU cache of {} tokens", count_text),
     ):
         shares = [(float(edge), share) for edge, share in reuse[name].items() if edge != "more"]
         wanted = [(edge, share) for edge, share in shares if 0.01 <= share < 0.995]
         wanted += [(edge, share) for edge, share in shares if share >= 0.995][:1]
-        rows += [(what.format(say_number(edge)), percent_text(round(share, 2))) for edge, share in wanted]
+        lines = {percent_text(round(share, 2)): what.format(say_number(edge)) for edge, share in reversed(wanted)}
+        rows += [(line, share) for share, line in reversed(lines.items())]
     return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from quire.core.records.errors import InputError
 from quire.tiers.shared import SharedConfig, SharedStore, StoreError, StoreMiss, open_store
+from tests.tiers.shared.machine import Machine, text
 from tests.tiers.shared.mooncake_cluster import MooncakeCluster, missing
 from tests.tiers.shared.store_suite import StoreSuite, empty, got, name, page, soon
 
@@ -68,6 +70,23 @@ class TestMooncakeStore(StoreSuite):
             case "swap":
                 raw = bytearray(client.get(_key(name(0))))
         assert client.upsert(_key(of), bytes(raw)) == 0
+
+
+def test_the_machine_that_finds_a_bad_page_replaces_it(one_cluster: MooncakeCluster) -> None:
+    with ExitStack() as closing:
+        stores = [MooncakeStore(one_cluster.url) for _ in range(3)]  # each its own client: only one has read it
+        machines = [Machine(store) for store in stores]
+        for one in machines:
+            closing.callback(one.close)
+        first, second, third = machines
+        first.serve(text(1))
+        first.settle()
+        of = first.shared._ground.digests(first.request(text(1)), 6)[0].page(3, 0)
+        TestMooncakeStore().damage(stores[0], of, "flip")
+        assert second.serve(text(1)) == 12
+        second.settle()
+        assert second.shared.counts().sent == 1
+        assert third.serve(text(1)) == 20 and third.shared.counts().misses == {}
 
 
 def test_a_store_that_is_full_evicts_and_never_serves_wrong_pages() -> None:

@@ -195,6 +195,11 @@ def test_a_damaged_part_ends_the_page_on_every_rank(tmp_path: Path, closing: Exi
             path.write_bytes(raw)
     assert other.brought(text(1)) == (8, "damaged")
     assert other.shared.counts().misses == {"damaged": 1} and other.shared.counts().hits == 5
+    other.store(text(1))  # it computes the rest
+    other.publish(text(1))
+    third = Worlds(place)
+    closing.callback(third.close)
+    assert other.shared.counts().sent == 1 and third.brought(text(1)) == (24, "")
 
 
 @pytest.mark.parametrize("call", ["get", "place", "copy", "put", "all"])

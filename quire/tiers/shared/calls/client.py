@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import TypeVar
 
+from quire.core.records.errors import say
 from quire.tiers.base import Bytes
 from quire.tiers.digest import NAME_BYTES
 from quire.tiers.shared.calls.breaker import Breaker
@@ -40,6 +41,7 @@ class StoreClient:
         self._calls: dict[int, float] = {}  # under way: number -> deadline
         self._number = 0
         self._full_until = 0.0
+        self._format_told = False
         self._closed = False
 
     def __repr__(self) -> str:
@@ -77,6 +79,11 @@ class StoreClient:
         answer = self._call("get", deadline, lambda: self.store.get_many(names, into, deadline))
         answers: list[StoreMiss | None] = [answer] * len(names) if isinstance(answer, StoreMiss) else answer
         self.tally.came(answers, (page.nbytes for page in into))
+        if StoreMiss.FORMAT in answers and not self._format_told:
+            self._format_told = True
+            fact = "a newer version of Quire wrote them, and this one cannot read them: they count as missing"
+            cure = "upgrade this machine, or give it a store of its own until then"
+            _log.warning("%s", say(f"pages of shared store {self.store.name}", fact, cure))
         return answers
 
     def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[StoreMiss | None]:

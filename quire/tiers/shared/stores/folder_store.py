@@ -81,8 +81,9 @@ class FolderStore:
         try:
             number = self._files.open_read(self._path(name))
             try:
-                came, age = self._files.read(number, [memoryview(head), page.data]), self._files.age(number)
-                if age > TOUCH_AFTER:
+                came = self._files.read(number, [memoryview(head), page.data])
+                miss = StoreMiss.SIZE if came != HEADER_BYTES + page.nbytes else verdict(name, head, page)
+                if miss is None and self._files.age(number) > TOUCH_AFTER:  # an unusable page ages
                     self._files.touch(number)
             finally:
                 self._files.close(number)
@@ -91,9 +92,7 @@ class FolderStore:
         except OSError as wrong:
             self._refuse_gone(wrong)
             return StoreMiss.FAILED
-        if came != HEADER_BYTES + page.nbytes:
-            return StoreMiss.SIZE
-        return verdict(name, head, page)
+        return miss
 
     def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[StoreMiss | None]:
         """Keep the pages."""

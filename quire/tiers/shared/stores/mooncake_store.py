@@ -20,6 +20,7 @@ from quire.core.records.errors import InputError, MissingExtra, StateError, inst
 from quire.core.records.memory import parse_bytes
 from quire.tiers.base import Bytes
 from quire.tiers.digest import TAG_BYTES
+from quire.tiers.shared.stores.bad_pages import BadPages
 from quire.tiers.shared.stores.store import StoreError, StoreMiss
 from quire.tiers.shared.stores.value import HEADER_BYTES, header, verdict
 
@@ -33,7 +34,6 @@ T = TypeVar("T")
 FORM = "mooncake://master:50051?local=ADDRESS_OF_THIS_MACHINE"
 HANDSHAKE = "P2PHANDSHAKE"  # peers find each other without a metadata server
 NO_ROOM = -200  # the master has no space for it, or evicts just now
-MOST_BAD = 1 << 16  # that are remembered
 CUT_OFF = range(-1099, -899)  # codes of calls that the master did not answer
 
 
@@ -51,7 +51,7 @@ class MooncakeStore:
         self._client: Any = None
         self._put_ended = Condition()  # guards the next
         self._putting: set[str] = set()  # keys under way
-        self._bad: set[str] = set()  # keys of pages that were read and were none
+        self._bad = BadPages()  # that this client has read
 
     def __repr__(self) -> str:
         return f"MooncakeStore({self.name})"
@@ -70,12 +70,12 @@ class MooncakeStore:
         answers: list[StoreMiss | None] = [
             _fill(name, page, value) for name, page, value in zip(names, into, values, strict=True)
         ]
-        if len(self._bad) < MOST_BAD:
-            self._bad.update(key for key, value, bad in zip(keys, values, answers, strict=True) if value and bad)
         silent = [nth for nth, value in enumerate(values) if not value]
         codes = self._codes([names[nth] for nth in silent], deadline)
         for nth, code in zip(silent, codes, strict=True):
             answers[nth] = self._why_nothing(keys[nth], deadline) if code == 1 else StoreMiss.ABSENT
+        told = zip(names, answers, strict=True)
+        self._bad.add(name for name, answer in told if answer not in (None, StoreMiss.ABSENT))
         return answers
 
     def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[StoreMiss | None]:
@@ -102,11 +102,11 @@ class MooncakeStore:
         values = {key: b"".join((header(name, page), page.data)) for key, (name, page) in pairs.items()}
         if not values:
             return {}
-        if self._bad.isdisjoint(values):
+        if not any(name in self._bad for name, _ in pairs.values()):
             keys, raw = list(values), list(values.values())
             if self._ask(lambda client: client.put_batch(keys, raw), deadline) == 0:
                 return dict.fromkeys(keys)
-        return {key: self._put(key, value, deadline) for key, value in values.items()}  # which of them it is
+        return {key: self._put(name, values[key], deadline) for key, (name, _) in pairs.items()}  # which of them it is
 
     @contextmanager
     def _alone(self, keys: frozenset[str], deadline: float) -> Iterator[None]:
@@ -124,12 +124,12 @@ class MooncakeStore:
                 self._putting -= keys
                 self._put_ended.notify_all()
 
-    def _put(self, key: str, value: bytes, deadline: float) -> StoreMiss | None:
-        bad = key in self._bad
+    def _put(self, name: bytes, value: bytes, deadline: float) -> StoreMiss | None:
+        key, bad = _key(name), name in self._bad
         code: int = self._ask(lambda client: (client.upsert if bad else client.put)(key, value), deadline)
         self._check(code)
         if code == 0:
-            self._bad.discard(key)
+            self._bad.discard([name])
         return None if code == 0 else StoreMiss.FULL if code == NO_ROOM else StoreMiss.FAILED
 
     def _codes(self, names: Sequence[bytes], deadline: float) -> list[int]:

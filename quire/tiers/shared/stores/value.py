@@ -19,6 +19,7 @@ except ImportError as missing:
     raise MissingExtra(say("quire.tiers.shared", f"it needs xxhash ({missing})", install_line("shared"))) from missing
 
 MAGIC, FORMAT = b"QPag", 1
+LAST_FORMAT = 255  # formats are counted from 1: no version writes another number
 _HEADER = struct.Struct("<4sHHQQ")
 HEADER_BYTES = _HEADER.size
 
@@ -38,7 +39,7 @@ def verdict(name: bytes, head: bytes | bytearray | memoryview, page: Bytes) -> S
     if len(head) != HEADER_BYTES:
         return StoreMiss.SIZE
     magic, form, zero, length, check = _HEADER.unpack(head)
-    if magic != MAGIC or zero:
+    if magic != MAGIC or zero or not 0 < form <= LAST_FORMAT:
         return StoreMiss.DAMAGED
     if form != FORMAT:
         return StoreMiss.FORMAT

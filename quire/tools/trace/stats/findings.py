@@ -127,15 +127,15 @@ def _blocks(stats: Numbers, compared: Numbers) -> Finding | None:
 def _late(stats: Numbers) -> Finding | None:
     """Reuse that needs a long memory."""
     reuse = stats["reuse"]
-    edges = [(int(edge), share) for edge, share in reuse["share_within_new_tokens"].items() if edge != "more"]
-    enough = next((edge for edge, share in edges if share >= 0.9), None)
+    enough = reuse["tokens_for_90_percent"]
     soon = [(int(edge), share) for edge, share in reuse["share_within_seconds"].items() if edge != "more"]
     when = next((edge for edge, share in soon if share >= 0.9), None)
     if reuse["ceiling"] < 0.01 or enough is None or when is None:
         return None
     text = (
-        f"90 % of what can be reused was last used at most {time_text(when)} and {count_text(enough)} new tokens "
-        "before: a cache must keep about that much to come near the ceiling (quire sweep says it exactly)."
+        f"90 % of what can be reused was last used at most {time_text(when)} before, with at most {count_text(enough)} "
+        f"tokens used since: an LRU cache must keep about {count_text(enough)} tokens to come near the ceiling (quire "
+        "sweep plays it, with requests that overlap and with other orders)."
     )
     return Finding("memory", text)
 

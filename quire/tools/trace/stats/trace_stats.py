@@ -46,7 +46,7 @@ class TraceStats:
         if len(self.first_blocks) < MOST_NAMES or ids[0] in self.first_blocks:
             self.first_blocks[ids[0]] += 1
         self.counts["shorter than a block"] += self.unit is not None and line.length < self.unit
-        found = self.seen.add(ids, sizes, line.time)
+        found = self.seen.add(ids, sizes, line.time, line.output)
         self.shared.add(found.tokens)
         self.counts["share something"] += found.blocks > 0
         for share in SHARES:
