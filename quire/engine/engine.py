@@ -254,6 +254,7 @@ class Engine:
             raise StateError(say("a step", fact, "this is a fault of the scheduler: report it"))
         if works:
             logits = self._compute([work.segment() for work in works], watch)
+            self.outer.note_computed(works)
             self.advance.after(works, logits)
             watch.mark("advance")
         report = StepReport(num_tokens, len(works), len(turn.admitted), len(self.scheduler.waiting), watch.seconds)

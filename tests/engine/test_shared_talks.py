@@ -29,7 +29,7 @@ def sharing(folder: Path, opened: list[SharedCache], model: Model, config: Engin
     pages = config.host_pages
     if isinstance(pages, int) or not all(pages):
         return Engine(model, config, **more)
-    engine = Engine(model, config, shared=SharedConfig(folder, wait=5, host_share=1.0), **more)
+    engine = Engine(model, config, shared=SharedConfig(folder, wait=5, host_share=1.0, audit=True), **more)
     assert engine.shared_side is not None
     opened.append(engine.shared_side.shared)
     return engine
@@ -46,6 +46,8 @@ def play(name: str, seeds: range, folder: Path, monkeypatch: pytest.MonkeyPatch)
             ties, answers = ties + len(found), answers + counts["answers"]
     assert ties <= 1 + answers // 2000
     assert sum(shared.counts().hits for shared in opened) > 0
+    audits = [shared.audit for shared in opened if shared.audit is not None]
+    assert sum(audit.num_right for audit in audits) > 0 and not sum(audit.num_wrong for audit in audits)
 
 
 @pytest.mark.parametrize("name", (*families.NAMES[1:], *families.POOLED))  # windows and states are the hard ones

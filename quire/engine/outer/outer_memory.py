@@ -4,7 +4,7 @@ pages of a waiting request. Tells when they have come. Knows no steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from quire.engine.outer.connector import StepParticipant
 from quire.engine.outer.disk_side import DiskConfig, DiskSide, disk_config
 from quire.engine.outer.shared_side import SharedSide, shared_config
 from quire.engine.step.prefetch import BothPrefetches, BranchPrefetch
+from quire.engine.step.schedule import Work
 
 if TYPE_CHECKING:
     from quire.tiers.shared import SharedConfig
@@ -55,6 +56,11 @@ class OuterMemory:
         if coming is not None:
             coming.when_done(self._tell)
         return coming
+
+    def note_computed(self, works: Sequence[Work]) -> None:
+        """A step has filled pages that nobody can find yet."""
+        if self.shared is not None:
+            self.shared.note_computed(works)
 
     def _tell(self) -> None:
         """To whoever hears of it now: a loop comes later than its engine."""

@@ -4,10 +4,12 @@ served goes there. Knows the engine's pages; decides nothing about steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from quire.core.cache import Cache
 from quire.core.records.errors import InputError, say, shown
@@ -17,6 +19,8 @@ from quire.engine.model.layers import Model
 from quire.engine.model.pages import Pages
 from quire.engine.model.weights import model_fingerprint
 from quire.engine.step.branch import Branch
+from quire.engine.step.schedule import Work
+from quire.tiers.digest import BlockDigests
 
 if TYPE_CHECKING:
     from quire.tiers.shared import Fetch, SharedConfig  # needs xxhash, which others do without
@@ -39,7 +43,8 @@ class SharedSide:
         if len(cache.config.tiers) < 2:
             cure = "give host_bytes to the LLM, or host_pages in the EngineConfig"
             raise InputError(say("an engine with a shared store", "it has no host memory to bring pages into", cure))
-        name = model_fingerprint(model, cache.config, namespace=config.namespace)
+        self._name = name = model_fingerprint(model, cache.config, namespace=config.namespace)
+        self._pages = pages
         self._turns = Turns(tell) if model.recurrent else None
         self._carry = carry
         self.shared = SharedCache(cache, pages.once_more(), config, name, turns=self._turns)
@@ -56,6 +61,28 @@ class SharedSide:
         """What it has computed may help others: behind the whole answer, or behind the prompt."""
         prompt = len(branch.run.prompt)
         self.shared.publish(replace(branch.request(), reuse_limit=None), edges=(prompt, prompt - 1))
+
+    def note_computed(self, works: Sequence[Work]) -> None:
+        """With an audit: hash every page that a step has filled, before anybody can find it."""
+        audit = self.shared.audit
+        if audit is None:
+            return
+        cache, size = self.shared.cache, self.shared.cache.config.block_size
+        for branch, span, _, snapshots in works:
+            assert branch.sequence is not None
+            names = BlockDigests(self._name, branch.run.request.scope, size)
+            drafts = branch.drafts
+            names.extend(np.concatenate([branch.tokens[: span.end - len(drafts)], drafts]).astype(np.int32))
+            filled = [(one.position // size - 1, one.group, one.slot) for one in snapshots]
+            for group, layer in enumerate(cache.config.groups):
+                if not layer.current:
+                    slots = branch.sequence.slots(group)
+                    filled += [(block, group, slots[block]) for block in range(span.start // size, span.end // size)]
+                elif span.end % size == 0:
+                    filled.append((span.end // size - 1, group, branch.sequence.state_slot(group)))
+            for block, group, slot in filled:
+                page = self._pages.arenas[group][int(slot)].cpu().numpy()
+                audit.note(names.page(block, group), page)
 
     def step(self) -> None:
         """What makes plans is done here, between two steps; the rest its threads do by themselves."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes, Tier, TierError
+from quire.tiers.shared.audit import PageAudit
 from quire.tiers.shared.calls.client import StoreClient
 from quire.tiers.shared.settings import SharedConfig, open_store
 from quire.tiers.shared.stores.store import SharedStore, StoreMiss
@@ -68,8 +69,8 @@ class SharedRank(Protocol):
 class TiersRank:
     """Tiers of this process and a client, as a rank. `tiers` are for its use alone: no other thread calls them."""
 
-    def __init__(self, tiers: Sequence[Tier], client: StoreClient) -> None:
-        self._tiers, self._client = list(tiers), client
+    def __init__(self, tiers: Sequence[Tier], client: StoreClient, audit: PageAudit | None = None) -> None:
+        self._tiers, self._client, self._audit = list(tiers), client, audit
         self._batches: dict[int, tuple[Sequence[int], list[Bytes]]] = {}  # groups, and bytes
         self._moving = Lock()  # held while a tier is called: it has one caller at a time
 
@@ -81,7 +82,12 @@ class TiersRank:
         """Into memory of its own: a call that comes back late must not write where others do."""
         pages = self._memory(groups)
         self._batches[number] = groups, pages
-        return self._client.get_many(names, pages, time.monotonic() + seconds)
+        answers = self._client.get_many(names, pages, time.monotonic() + seconds)
+        if self._audit is not None:
+            for name, page, answer in zip(names, pages, answers, strict=True):
+                if answer is None:
+                    self._audit.note(name, page)
+        return answers
 
     def place(self, number: int, nth: Sequence[int], places: Sequence[Place]) -> None:
         """One call of a tier for each group."""
@@ -109,8 +115,14 @@ class TiersRank:
 
     def put(self, number: int, nth: Sequence[int], names: Sequence[bytes], seconds: float) -> Answers:
         """From that memory."""
-        pages = self._batches[number][1]
-        return self._client.put_many(names, [pages[one] for one in nth], time.monotonic() + seconds)
+        batch, audit = self._batches[number][1], self._audit
+        pages = [batch[one] for one in nth]
+        if audit is None:
+            return self._client.put_many(names, pages, time.monotonic() + seconds)
+        right = [one for one, name in enumerate(names) if audit.is_right(name, pages[one])]
+        sent = [names[one] for one in right], [pages[one] for one in right]
+        answers = dict(zip(right, self._client.put_many(*sent, time.monotonic() + seconds), strict=True))
+        return [answers.get(one, StoreMiss.FAILED) for one in range(len(names))]
 
     def drop(self, number: int) -> None:
         """Give the memory back."""

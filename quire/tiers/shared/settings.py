@@ -31,6 +31,7 @@ class SharedConfig:
     batch_bytes: int | str = "16MiB"  # bytes of one call of the store; each thread has at most one under way
     quotas: Mapping[str, Quota] = field(default_factory=dict)  # by label; "*" for all others
     label: Callable[[Scope], str] = one_label  # of the account that pages of a scope are charged to
+    audit: bool = False  # to find faults: an engine hashes all that it computes, and nothing else goes out. Slow
 
     def __post_init__(self) -> None:
         if not isinstance(self.store, str | Path) or not str(self.store):

@@ -24,6 +24,7 @@ from quire.core.records.memory import parse_bytes
 from quire.core.records.request import Request
 from quire.tiers.base import Tier, check_pools
 from quire.tiers.digest import check_fingerprint, scope_tag
+from quire.tiers.shared.audit import PageAudit
 from quire.tiers.shared.calls.client import StoreClient
 from quire.tiers.shared.calls.counters import StoreCounts
 from quire.tiers.shared.calls.crew import Crew
@@ -76,7 +77,8 @@ class SharedCache:
         self.client = StoreClient(open_store(config) if store is None else store)
         batch = parse_bytes(config.batch_bytes, "a batch")
         self.finds = OpenFinds(cache)
-        self._ranks = Ranks(ranks or [TiersRank(tiers, self.client)])
+        self.audit = PageAudit() if config.audit else None
+        self._ranks = Ranks(ranks or [TiersRank(tiers, self.client, self.audit)])
         self._ground = SharedGround(cache, self._ranks, into, self.client, prints, rank, batch, self.finds, turns)
         pools = range(max(cache.config.pool_of[: len(self._ground.groups)]) + 1)
         self._room = HostRoom([int(cache.config.tiers[into].of_pool(pool) * config.host_share) for pool in pools])
