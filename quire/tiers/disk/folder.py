@@ -24,8 +24,9 @@ from quire.core.records.lasting import LastingChanges, LastingPages
 from quire.core.records.reports.index_size import index_size
 from quire.tiers.disk.files import REAL_FILES, Files, RealFiles, make_folder, reason
 from quire.tiers.disk.log.frames import ManifestHead
-from quire.tiers.disk.log.load import Contents, only, some_nodes
-from quire.tiers.disk.log.manifest import EMPTY, NEW_NAME, Manifest, ReadManifest, read_manifest
+from quire.tiers.disk.log.load import Contents, only
+from quire.tiers.disk.log.manifest import EMPTY, NEW_NAME, Manifest
+from quire.tiers.disk.log.read import ReadManifest, read_manifest
 from quire.tiers.disk.owner import FolderLock, model_folder
 from quire.tiers.disk.ranks.rank import DiskRank
 from quire.tiers.disk.ranks.ranked_tier import RankedTier
@@ -121,17 +122,15 @@ class DiskFolder:
 
         Requires: writes of these pages have ended. OSError: nothing was recorded.
         """
-        pages, known = changes.pages, self.manifest.known
+        pages = changes.pages
         sums = np.zeros(len(pages.slot), np.uint64)
         sound = np.zeros(len(pages.slot), bool)
         for group in np.unique(pages.group).tolist():
             ours = pages.group == group
             sums[ours], sound[ours] = self.tier.sums(group, pages.slot[ours])
-        nodes = some_nodes(changes.nodes, known.take(changes.nodes))
-        sound &= known.has(pages.node)
         freed = changes.freed_group, changes.freed_slot
-        if sound.any() or len(changes.freed_slot) or len(nodes.number):
-            self.manifest.append(LastingChanges(*freed, nodes, only(pages, sound)), sums[sound])
+        told = LastingChanges(*freed, changes.nodes, only(pages, sound))
+        sound[sound] = self.manifest.append(told, sums[sound])
         self._freed = self._freed or len(changes.freed_slot) > 0
         freed_pool, page_pool = self._first_of[changes.freed_group], self._first_of[pages.group]
         for pool in np.unique(freed_pool).tolist():  # where another page is by now, of whatever group, it stays known
@@ -145,13 +144,21 @@ class DiskFolder:
         So a record on disk never speaks of bytes that something else has replaced, wherever the power fails.
         """
         if self._freed:
-            self.manifest.sync()
             self._freed = False
+            try:
+                self.manifest.sync()
+            except BaseException:
+                self._freed = True
+                raise
 
     def fence(self) -> None:
         """All that was recorded is durable when this returns; OSError: it is not."""
-        self.manifest.fence(self.tier.sync)
-        self._freed = False
+        freed, self._freed = self._freed, False  # what is freed meanwhile is not covered
+        try:
+            self.manifest.fence(self.tier.sync)
+        except BaseException:
+            self._freed = self._freed or freed
+            raise
 
     def close(self) -> None:
         """Make all of it durable and let go; again: nothing. StateError: the last pages may not be durable."""

@@ -122,7 +122,7 @@ class DiskKeeper:
         """What it has done so far."""
         groups = range(len(self._cache.config.groups))
         memory = sum(self._cache.usage(self._slow, group).index_bytes for group in groups)
-        memory += self._folder.tier.index_bytes + self._folder.manifest.known.index_bytes
+        memory += self._folder.tier.index_bytes + self._folder.manifest.index_bytes
         return replace(self._report, index_bytes=memory)
 
     def close(self, flush_seconds: float = 5.0) -> None:

@@ -12,7 +12,8 @@ from quire import Scope, check
 from quire.core.records.lasting import LastingPages
 from quire.tiers.disk import DiskIO
 from quire.tiers.disk.examine import examine
-from quire.tiers.disk.log.manifest import NAME, NEW_NAME
+from quire.tiers.disk.log.manifest import NEW_NAME
+from quire.tiers.disk.log.read import NAME
 
 from .rig import Kept, page_of, prompt
 from .stand_ins import FullFiles, MemoryFiles
