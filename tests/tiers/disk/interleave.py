@@ -20,6 +20,7 @@ from quire.tiers.disk import DiskFolder, DiskIO, OpenReport
 from quire.tiers.disk.log import manifest
 from quire.tiers.disk.log.read import NAME
 from quire.tiers.disk.owner import model_folder
+from quire.tiers.disk.watch import WatchedFiles
 
 from .stand_ins import MemoryFiles, PowerCut
 from .turns import TurnFiles, TurnLock, Turns
@@ -79,10 +80,14 @@ class SharedWorld(World):
                 self.fence(folder)
 
 
+def files_of(folder: DiskFolder) -> MemoryFiles:
+    watched = folder.manifest._files
+    assert isinstance(watched, WatchedFiles) and isinstance(watched.files, MemoryFiles)
+    return watched.files
+
+
 def live_log(folder: DiskFolder) -> bytearray:
-    files = folder.manifest._files
-    assert isinstance(files, MemoryFiles)
-    return files.live[model_folder(FOLDER, FINGERPRINT) / NAME].live
+    return files_of(folder).live[model_folder(FOLDER, FINGERPRINT) / NAME].live
 
 
 @contextmanager
@@ -120,8 +125,7 @@ def case(seed: int, shape: Shape = APART, lives: int = 2, acts: int = 4) -> int:
 
 def live(folder: DiskFolder, world: SharedWorld, turns: Turns, dice: np.random.Generator, count: int) -> None:
     """Three threads; in some lives the power fails at one of their writes."""
-    files = folder.manifest._files
-    assert isinstance(files, MemoryFiles)
+    files = files_of(folder)
     files.fuse.left = int(dice.integers(20, 250)) if dice.random() < 0.3 else None
     acts = (
         lambda: world.write(folder, dice, 2 * count),
@@ -141,8 +145,7 @@ def _often(act: Callable[[], object], count: int) -> None:
 
 def end(folder: DiskFolder, world: SharedWorld, turns: Turns, dice: np.random.Generator) -> MemoryFiles:
     """The power fails, the process is killed, or it is closed: then everything is there, and nothing was to mend."""
-    files = folder.manifest._files
-    assert isinstance(files, MemoryFiles)
+    files = files_of(folder)
     turns.failed = None
     cut = files.fuse.left is not None and files.fuse.left < 0
     files.fuse.left = None

@@ -70,8 +70,7 @@ def test_what_is_still_to_be_recorded_is_told_and_erased_when_there_is_room(tmp_
     kept = both(tmp_path, files)
     kept.compute(3, MINE)
     files.full.add(NAME)
-    with pytest.raises(OSError, match="No space left"):
-        kept.keeper.flush()  # its bytes are there, and its record waits
+    assert not kept.keeper.flush()  # its bytes are there, and its record waits
     with pytest.raises(
         OSError, match=r"forgetting a scope: it is out of the cache, and not yet off the disk: .*ENOSPC"
     ):
