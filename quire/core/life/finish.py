@@ -22,7 +22,7 @@ NOTHING = Finished(())
 def finish_plan(registry: Registry, plan: Plan, failed: Iterable[int], undone: Iterable[int] = ()) -> Finished:
     """Close a plan; `failed` are the numbers of its moves that did not happen, and `undone` those of a background plan
     that did not either, though nothing is wrong with their pages."""
-    if type(failed) is tuple and not failed and undone == () and type(plan) is Plan:  # the usual case: all of it happened,
+    if type(failed) is tuple and not failed and undone == () and type(plan) is Plan:  # as usual all of it happened,
         if registry.plans.get(plan.number) is plan:
             registry.close_plan(plan.number)
             return NOTHING

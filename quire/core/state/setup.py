@@ -99,9 +99,7 @@ class Setup:
 
 def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName) -> Setup:
     """Stores and numbers for a config."""
-    if not callable(clock):
-        fact = f"it is a {type(clock).__name__}"
-        raise InputError(say(f"clock={shown(clock)}", fact, "pass a function that returns seconds"))
+    _check_clock(clock)
     module = open_store(store)
     layers = tuple(group.clamped(config.max_length) for group in config.groups)
     groups, own_groups = range(len(layers)), range(len(layers) - sum(group.cross for group in layers))
@@ -140,6 +138,12 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
         streams=(streams := (own,) if cross is None else (own, cross)),
         pools=tuple(GroupPool(one.store, place) for one in streams for place in range(len(one.store.pages))),
     )
+
+
+def _check_clock(clock: object) -> None:
+    if not callable(clock):
+        fact = f"it is a {type(clock).__name__}"
+        raise InputError(say(f"clock={shown(clock)}", fact, "pass a function that returns seconds"))
 
 
 def _sharers(config: CacheConfig) -> tuple[tuple[int, ...], ...]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from quire.core.records.lasting import LastingChanges, LastingPages
 from quire.tiers.base import TierError
 from quire.tiers.disk.ranks.ranked_tier import RankedTier
+from quire.tiers.disk.slots import Unanswered
 from quire.tiers.disk.tier import DiskTier
 
 Slot = tuple[int, int]  # first group of the pool, slot
@@ -80,4 +81,6 @@ def _erase(tier: DiskTier | RankedTier, slots: set[Slot]) -> None:
         try:
             tier.erase(group, sorted(slot for where, slot in slots if where == group))
         except TierError as bad:
+            if all(isinstance(why, Unanswered) for why in bad.failed.values()):
+                raise TimeoutError(str(bad)) from bad
             raise OSError(errno.EIO, str(bad)) from bad

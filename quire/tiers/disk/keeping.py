@@ -175,6 +175,8 @@ class Keeping:
 
     def flush(self, seconds: float | None) -> bool:
         """Copy down all that is worth it, and make it durable; whether that was done."""
+        if self.report.broken:
+            return False
         self._until = None if seconds is None else time.monotonic() + seconds
         try:
             self._erase()
