@@ -318,9 +318,7 @@ def test_setbacks_are_told_on_the_keepers_thread(tmp_path: Path) -> None:
 
     def losing(group: int, slots: Iterable[int], tier: int = 0) -> Finished:
         lose(group, slots, tier)
-        return Finished(
-            (), Plan(10**6, np.zeros((1, len(MoveColumn)), np.int32))
-        )  # as if somebody had to move because of it
+        return Finished((), Plan(10**6, np.zeros((1, len(MoveColumn)), np.int32)))
 
     again.cache.lose = losing  # type: ignore[method-assign]
     again.keeper._keeping.on_setbacks = lambda finished: told.append(current_thread().name)
