@@ -31,8 +31,9 @@ from quire.tiers.disk.files import FullDisk, reason
 from quire.tiers.disk.folder import DiskFolder
 from quire.tiers.disk.log.manifest import DamagedLog
 from quire.tiers.disk.pace import KeeperPace, KeeperReport
-from quire.tiers.disk.ranks.ranked_tier import RanksMover
+from quire.tiers.disk.ranks.ranked_tier import RankedTier, RanksMover
 from quire.tiers.disk.slots import Failed, NoVerdict, Unanswered
+from quire.tiers.disk.tier import DiskTier
 from quire.tiers.mover import Mover
 
 QUIET_SECONDS = 1.0  # between looks, at most, when there was nothing to do
@@ -286,7 +287,7 @@ class Keeping:
 
     def _erase(self) -> None:
         """Slots of forgotten pages are overwritten and their blocks leave the log, before anything else is written."""
-        self._erasing.erase_stray(self.folder.tier)
+        self._overwrite(self._erasing.erase_stray)
         if not self._erasing.forgotten:
             return
         unrecorded: FullDisk | None = None
@@ -296,7 +297,7 @@ class Keeping:
         except FullDisk as full:
             unrecorded = full
             self._clear()
-        self._erasing.erase_forgotten(self.folder.tier)
+        self._overwrite(self._erasing.erase_forgotten)
         if unrecorded is None:
             self._fence_and_compact()
         else:
@@ -304,6 +305,13 @@ class Keeping:
             if any(len(changes.nodes.number) for changes in self._unrecorded):  # their tokens will be in the log
                 raise unrecorded
         self._erasing.forgotten.clear()
+
+    def _overwrite(self, act: Callable[[DiskTier | RankedTier], None]) -> None:
+        try:
+            act(self.folder.tier)
+        except OSError as wrong:
+            self._stall(wrong)
+            raise
 
     def _fence_and_compact(self) -> None:
         try:

@@ -15,6 +15,7 @@ from quire.core.records.reports.index_size import index_size
 from quire.tiers.disk.files import Files
 from quire.tiers.disk.log.frames import ManifestHead
 from quire.tiers.disk.log.read import NAME
+from quire.tiers.disk.ranks.rank import rank_folders
 from quire.tiers.disk.slots import page_file, slot_bytes
 
 INDEX_BYTES = 200  # of memory per page on disk: its block, its tokens, its place; with blocks of 16 tokens
@@ -73,7 +74,9 @@ def check_space(files: Files, folder: Path, head: ManifestHead, num_slots: Seque
     if limits.disk_bytes is not None and total > limits.disk_bytes:
         fact = f"slots and manifest take {_size(total)}, and {_size(limits.disk_bytes)} is the limit"
         raise InputError(say(f"{sum(num_slots)} pages on disk", fact, "give it fewer slots or more disk"))
-    there = sum(min(size, _size_of(files, folder / page_file(group))) for group, size in enumerate(sizes))
+    places = [folder, *rank_folders(folder)]
+    here = [sum(_size_of(files, place / page_file(group)) for place in places) for group in range(len(sizes))]
+    there = sum(map(min, here, sizes))
     if there == sum(sizes):  # nothing is added: where there is no room for records, copying down stalls
         return
     there += min(_size_of(files, folder / NAME), total - sum(sizes))

@@ -49,7 +49,7 @@ class SharedWorld(World):
         for group in range(2):
             folder.tier.erase(group, [slot for where, slot in gone if where == group])
         self.fence(folder)
-        if dice.random() < 0.3:
+        if dice.random() < 0.3 and files_of(folder).fuse.left is None:  # a power cut inside of it may cost a frame
             group_slot = np.array(gone, np.int32).reshape(-1, 2).T
             folder.manifest.clear(LastingPages(group_slot[0], group_slot[1], np.empty(0, np.int64)))
         else:

@@ -12,16 +12,20 @@ from pathlib import Path
 import pytest
 
 from quire import Scope, StateError, check
-from quire.tiers.disk import OpenReport
+from quire.tiers.disk import DiskLimits, OpenReport
 from quire.tiers.disk.examine import examine
+from quire.tiers.disk.log.frames import ManifestHead
 from quire.tiers.disk.log.manifest import NEW_NAME, DamagedLog
 from quire.tiers.disk.log.mark import MARK_NAME
 from quire.tiers.disk.log.read import NAME
 from quire.tiers.disk.owner import model_folder
+from quire.tiers.disk.space import check_space
 
 from .rig import FINGERPRINT, Kept
 from .stand_ins import Faults, FaultyFiles, FullFiles
 from .test_folder import CHAIN, PAGES, opened, stored
+from .test_ranks import filled
+from .test_ranks import opened as opened_on_ranks
 from .test_tier import flip
 from .world import FINGERPRINT as NODES_PRINT
 from .world import changes, places_of
@@ -43,6 +47,16 @@ def test_a_clean_folder_opens_on_a_full_disk(tmp_path: Path) -> None:
         stored(folder, CHAIN, PAGES)
     with opened(tmp_path, files=NoRoom()) as again:
         assert places_of(again.contents) == PAGES and again.report == OpenReport()
+
+
+def test_so_does_one_whose_pages_are_on_ranks(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with opened_on_ranks(tmp_path) as full_one:  # which has no other files than its own manifest
+        page_bytes, slots = full_one.folder.tier.info().page_bytes, full_one.folder.tier.info().num_slots
+        head = ManifestHead(FINGERPRINT, page_bytes)
+        check_space(NoRoom(), full_one.folder.folder, head, slots, DiskLimits())
+        with pytest.raises(StateError, match="more would be needed"):
+            check_space(NoRoom(), full_one.folder.folder, head, [slots[0] + 1], DiskLimits())
 
 
 def test_so_does_one_with_records_to_tidy_up(tmp_path: Path) -> None:
