@@ -62,6 +62,11 @@ class Setup:
     streams: tuple[TokenStream, ...]
     pools: tuple[GroupPool, ...]  # by group
 
+    def __post_init__(self) -> None:
+        if not callable(self.clock):
+            fact = f"it is a {type(self.clock).__name__}"
+            raise InputError(say(f"clock={shown(self.clock)}", fact, "pass a function that returns seconds"))
+
     def now(self) -> int:
         """The clock in the store's ticks."""
         return int(self.seconds() * TICKS_PER_SECOND)
@@ -99,7 +104,6 @@ class Setup:
 
 def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName) -> Setup:
     """Stores and numbers for a config."""
-    _check_clock(clock)
     module = open_store(store)
     layers = tuple(group.clamped(config.max_length) for group in config.groups)
     groups, own_groups = range(len(layers)), range(len(layers) - sum(group.cross for group in layers))
@@ -138,12 +142,6 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
         streams=(streams := (own,) if cross is None else (own, cross)),
         pools=tuple(GroupPool(one.store, place) for one in streams for place in range(len(one.store.pages))),
     )
-
-
-def _check_clock(clock: object) -> None:
-    if not callable(clock):
-        fact = f"it is a {type(clock).__name__}"
-        raise InputError(say(f"clock={shown(clock)}", fact, "pass a function that returns seconds"))
 
 
 def _sharers(config: CacheConfig) -> tuple[tuple[int, ...], ...]:

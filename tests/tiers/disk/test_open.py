@@ -56,7 +56,7 @@ def test_so_does_one_whose_pages_are_on_ranks(tmp_path: Path) -> None:
         head = ManifestHead(FINGERPRINT, page_bytes)
         check_space(NoRoom(), full_one.folder.folder, head, slots, DiskLimits())
         with pytest.raises(StateError, match="more would be needed"):
-            check_space(NoRoom(), full_one.folder.folder, head, [slots[0] + 1], DiskLimits())
+            check_space(NoRoom(), full_one.folder.folder, head, [4 * slots[0]], DiskLimits())
 
 
 def test_so_does_one_with_records_to_tidy_up(tmp_path: Path) -> None:
