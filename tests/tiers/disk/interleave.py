@@ -14,17 +14,18 @@ from pathlib import Path
 
 import numpy as np
 
-from quire.core.records.lasting import LastingPages
+from quire.core.records.lasting import LastingChanges, LastingPages
 from quire.tiers import TierError
 from quire.tiers.disk import DiskFolder, DiskIO, OpenReport
 from quire.tiers.disk.log import manifest
+from quire.tiers.disk.log.load import Contents
 from quire.tiers.disk.log.read import NAME
 from quire.tiers.disk.owner import model_folder
 from quire.tiers.disk.watch import WatchedFiles
 
 from .stand_ins import MemoryFiles, PowerCut
 from .turns import TurnFiles, TurnLock, Turns
-from .world import APART, FINGERPRINT, POOLED, Shape, World, changes, places_of, tokens_of
+from .world import APART, FINGERPRINT, POOLED, Shape, World, changes, page_of, places_of, tokens_of
 
 ONE_THREAD = DiskIO(num_threads=1)
 FOLDER = Path("folder")
@@ -32,6 +33,10 @@ FOLDER = Path("folder")
 
 class SharedWorld(World):
     """A world in which others fence and compact while one thread stores and forgets."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        self.told: set[int] = set()
 
     def fence(self, folder: DiskFolder) -> None:
         """What was recorded when it began is durable when it has ended, unless it was freed meanwhile."""
@@ -56,6 +61,35 @@ class SharedWorld(World):
             folder.manifest.compact()
         self.check_gone(folder, lost)
 
+    def store_again(self, folder: DiskFolder, dice: np.random.Generator) -> None:
+        """As a cache does with a block that it told long ago: the page is recorded if the log still has the block."""
+        told, group = sorted(self.told), int(dice.integers(2))
+        slots = [slot for slot in range(self.shape.num_slots[group]) if self.at(group, slot) not in self.taken()]
+        if not told or not slots:
+            return
+        node, slot = int(dice.choice(told)), int(dice.choice(slots))
+        if node in (kept for (where, _), kept in self.pages.items() if where == group):
+            return
+        folder.before_writing()
+        folder.tier.write(group, [slot], [page_of(node, group, self.shape.page_bytes)])
+        if not len(folder.record(changes(pages=[(group, slot, node)])).slot):
+            self.pages[group, slot] = node
+
+    def taken(self) -> set[tuple[int, int]]:
+        """Slots in use."""
+        return {self.at(*place) for place in self.pages}
+
+    def reopened(self, contents: Contents) -> None:
+        """Of blocks that were not found the next process knows nothing."""
+        super().reopened(contents)
+        self.told = set(contents.nodes.number.tolist())
+
+    def changes(self, places: list[tuple[int, int, int]]) -> LastingChanges:
+        """Note which blocks the log was told of."""
+        changes = super().changes(places)
+        self.told |= set(changes.nodes.number.tolist())
+        return changes
+
     def check_gone(self, folder: DiskFolder, lost: set[int]) -> None:
         needed: set[int] = set()
         for node in self.pages.values():
@@ -70,8 +104,10 @@ class SharedWorld(World):
         """What the first thread does."""
         for _ in range(count):
             what = dice.random()
-            if what < 0.55:
+            if what < 0.45:
                 self.store(folder, dice)
+            elif what < 0.55:
+                self.store_again(folder, dice)
             elif what < 0.7:
                 self.free(folder, dice)
             elif what < 0.85:

@@ -6,23 +6,26 @@ import errno
 import logging
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from quire import Scope, StateError, check
+from quire.tiers import Bytes
 from quire.tiers.disk import DiskLimits, OpenReport
 from quire.tiers.disk.examine import examine
+from quire.tiers.disk.files import REAL_FILES, File, RealFiles
 from quire.tiers.disk.log.frames import ManifestHead
 from quire.tiers.disk.log.manifest import NEW_NAME, DamagedLog
-from quire.tiers.disk.log.mark import MARK_NAME
+from quire.tiers.disk.log.mark import MARK_NAME, DurableMark, read_mark
 from quire.tiers.disk.log.read import NAME
 from quire.tiers.disk.owner import model_folder
 from quire.tiers.disk.space import check_space
 
 from .rig import FINGERPRINT, Kept
-from .stand_ins import Faults, FaultyFiles, FullFiles
+from .stand_ins import Faults, FaultyFile, FaultyFiles, FullFiles
 from .test_folder import CHAIN, PAGES, opened, stored
 from .test_ranks import filled
 from .test_ranks import opened as opened_on_ranks
@@ -114,10 +117,11 @@ def test_page_files_that_are_gone_or_cut_are_seen(
         assert last.report == OpenReport() and places_of(last.contents) == kept
 
 
-def test_a_manifest_that_is_gone_is_seen_and_the_next_one_is_sound(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fences", [3, 4])
+def test_a_manifest_that_is_gone_is_seen_and_the_next_one_is_sound(tmp_path: Path, fences: int) -> None:
     with opened(tmp_path) as folder:
         stored(folder, CHAIN, PAGES)
-        for _ in range(3):
+        for _ in range(fences):  # the last mark is in either place
             folder.fence()
     model = model_folder(tmp_path, NODES_PRINT)
     (model / NAME).unlink()
@@ -181,17 +185,64 @@ def test_a_rename_that_may_not_be_on_the_disk_makes_nothing_durable(tmp_path: Pa
         assert places_of(again.contents) == [*PAGES[:3], (0, 8, 5)], "what was appended went where it is read"
 
 
+class TornFile(FaultyFile):
+    """Writes the beginning of what it is given, and then there is no room."""
+
+    torn = False
+
+    def write(self, offset: int, parts: Sequence[Bytes]) -> int:
+        if not self.torn:
+            return super().write(offset, parts)
+        super().write(offset, [parts[0][:80]])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+class TornFiles(FaultyFiles):
+    log: TornFile
+
+    def open(self, path: Path, create: bool = False) -> File:
+        file = TornFile(path.name, RealFiles.open(self, path, create), self.faults)
+        if path.name == NAME:
+            self.log = file
+        return file
+
+
 def test_what_a_failed_append_has_written_does_not_show_again(tmp_path: Path) -> None:
-    faults = Faults()
     opened(tmp_path).close()
-    folder = opened(tmp_path, files=FaultyFiles(faults))
-    stored(folder, CHAIN[:2], PAGES[:2])
-    end = folder.manifest.size
-    faults.most_bytes = 64
-    faults.write_errors[NAME, end + 200] = errno.ENOSPC
-    with pytest.raises(OSError, match="ENOSPC"):
-        folder.record(changes(nodes=CHAIN[2:], pages=[]))
-    assert (folder.folder / NAME).stat().st_size == end
-    faults.write_errors.clear()
-    faults.most_bytes = None
-    folder.close()
+    files = TornFiles(Faults())
+    with opened(tmp_path, files=files) as folder:
+        stored(folder, CHAIN[:2], PAGES[:2])
+        end = folder.manifest.size
+        files.log.torn = True
+        with pytest.raises(OSError, match="No space left"):
+            folder.record(changes(nodes=CHAIN[2:], pages=[]))
+        assert (folder.folder / NAME).stat().st_size == end == folder.manifest.size
+        files.log.torn = False
+    with opened(tmp_path) as again:
+        assert places_of(again.contents) == PAGES[:2] and again.report == OpenReport()
+
+
+def test_the_mark_only_goes_up(tmp_path: Path) -> None:
+    mark = DurableMark(REAL_FILES, tmp_path, 1, None)
+    for number in (5, 7, 6, 7, 4):  # two fences at once, and a compaction, may end in another order
+        mark.write(number)
+    raw = bytearray((tmp_path / MARK_NAME).read_bytes())
+    raw[0] ^= 1  # the newest one is damaged: the other says the same
+    (tmp_path / MARK_NAME).write_bytes(raw)
+    assert read_mark(REAL_FILES, tmp_path, 1).number == 7
+    mark.close()
+
+
+def test_a_block_told_again_behind_the_fence_is_known_after_a_compaction(tmp_path: Path) -> None:
+    with opened(tmp_path) as folder:
+        stored(folder, CHAIN, PAGES)
+        folder.record(changes(freed=[(0, 7)]))
+        folder.fence()
+        assert folder.manifest.compact() > 0  # block 4 is left out
+        folder.record(changes(freed=[(0, 5)]))
+        folder.fence()
+        stored(folder, [CHAIN[3]], [(0, 7, 4)])  # and told again, which no fence covers
+        assert folder.manifest.compact() > 0
+        stored(folder, [], [(0, 8, 4)])
+    with opened(tmp_path) as again:
+        assert places_of(again.contents) == [PAGES[1], PAGES[2], (0, 7, 4), (0, 8, 4)] and not again.report.orphans
