@@ -28,7 +28,8 @@ from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
 from quire.tiers.disk import DiskIO, DiskTier
 from quire.tiers.disk.files import REAL_FILES
 from quire.tiers.disk.log.frames import ManifestHead
-from quire.tiers.disk.log.manifest import Manifest, read_manifest
+from quire.tiers.disk.log.manifest import Manifest
+from quire.tiers.disk.log.read import read_manifest
 
 PAGE = 1 << 20
 FINGERPRINT = bytes(32)

@@ -82,7 +82,7 @@ class Cache(ColderTiers):
         self.recorder: TraceRecorder | None = None  # of a trace of what is served; close it to have the file
         self._watchers: tuple[SequenceWatcher, ...] = ()
         if record is not None:
-            self.recorder = TraceRecorder(record, config.block_size, clock=clock)
+            self.recorder = TraceRecorder(record, config.block_size, clock=self._setup.seconds)
             self._watchers = (SequenceRecorder(self.recorder),)
 
     def __repr__(self) -> str:
@@ -173,13 +173,14 @@ class Cache(ColderTiers):
             others = tuple(one for one in self._watchers if one is not watcher)
             self._watchers = (*others, watcher) if on else others
 
-    def finish(self, plan: Plan, failed: Iterable[int] = ()) -> Finished:
+    def finish(self, plan: Plan, failed: Iterable[int] = (), undone: Iterable[int] = ()) -> Finished:
         """A plan has run; `failed` names the moves that did not happen. Returns whose start had to drop.
 
         A move that read what a failed one should have written has failed too, in this plan or a later one: name it.
+        `undone`: moves of a background plan that were given up, though the page may be as it was: it stays where it is.
         """
         with self._asked():
-            return finish_plan(self._registry, plan, failed)
+            return finish_plan(self._registry, plan, failed, undone)
 
     def open_claims(self) -> list[Claims]:
         """Claims that were neither admitted nor dropped yet, in order."""

@@ -9,6 +9,7 @@ hazards between plans, and inside a plan the order of its batches respects them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,7 @@ from quire.core.records.plan import Moves, Plan
 from quire.tiers.base import PageLayout, Tier
 from quire.tiers.batch import Ground, MoveBatch
 from quire.tiers.carry import End, Failures, carry
+from quire.tiers.process import check_process
 
 STAGING_BYTES = 8 << 20
 
@@ -96,6 +98,7 @@ class Mover:
         self._door = Lock()  # guards the two below and the order of jobs
         self._closed = False
         self._newest = -1
+        self._pid = os.getpid()
         self._thread = Thread(target=self._work, name="quire-mover", daemon=True)
         self._thread.start()
 
@@ -115,6 +118,10 @@ class Mover:
     def run(self, plan: Plan) -> list[int]:
         """Submit and wait; the failed moves."""
         return self.submit(plan).wait()
+
+    def reasons(self, plan: Plan) -> Failures:
+        """As `run`, with why each failed."""
+        return self.submit(plan).reasons()
 
     def settle(self, number: int) -> None:
         """Take back the poison of one plan, for plans submitted from now on.
@@ -150,6 +157,7 @@ class Mover:
         self.close()
 
     def _check_open(self, ask: str) -> None:
+        check_process(self._pid, ask)
         if self._closed:
             raise StateError(say(ask, "the mover is closed", "make a new one"))
 
@@ -162,12 +170,16 @@ class Mover:
 
     def _run(self, ticket: Ticket, moves: Moves) -> None:
         failed: Failures = {}
-        for batch in self._ground.batches(moves):
-            failed |= self._run_batch(batch, ticket.number)
-        self._plans += 1
-        self._moves += len(moves)
-        self._failures += len(failed)
-        ticket._finish(failed)
+        try:
+            for batch in self._ground.batches(moves):
+                failed |= self._run_batch(batch, ticket.number)
+            self._plans += 1
+            self._moves += len(moves)
+            self._failures += len(failed)
+        except BaseException as error:  # whoever waits is told, and the thread goes on
+            failed = dict.fromkeys(range(len(moves)), f"{type(error).__name__}: {error}")
+        finally:
+            ticket._finish(failed)
 
     def _run_batch(self, batch: MoveBatch, number: int) -> Failures:
         """Carry what reads no poison; poison what failed, clear what was filled. Failures by index in the plan."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -294,6 +296,24 @@ def test_a_clock_that_raises_changes_nothing(store: StoreName) -> None:
     cache.drop(held)
     cache.release(sequence)
     check(cache)
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), -float("inf"), 1e300, None, "5", [0.0]])
+def test_a_clock_that_says_no_time_is_refused_and_changes_nothing(store: StoreName, time: Any) -> None:
+    times = [0.0]
+    config = CacheConfig((TierConfig("device", 8),), block_size=4, max_length=256)
+    cache = Cache(config, clock=lambda: times[-1], store=store)
+    serve(cache, Request("seed", seq(0, 8)))
+    before = cache._setup.store.dump()
+    times.append(time)
+    with pytest.raises(InputError, match=r"the clock of a cache: it returned .* pass one that returns seconds"):
+        cache.add_sequence_batch([Request("n", seq(0, 8))])
+    assert cache._setup.store.dump() == before and not cache._registry.open_claims
+    times.append(1.0)
+    assert serve(cache, Request("n", seq(0, 8))) > 0
+    check(cache)
+    with pytest.raises(InputError, match="pass a function that returns seconds"):
+        Cache(config, clock=time, store=store)
 
 
 def test_a_chunk_is_at_least_a_token(store: StoreName) -> None:

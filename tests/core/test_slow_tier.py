@@ -377,3 +377,25 @@ def test_a_page_that_a_prefetch_holds_is_copied_from_and_not_taken_over(store: S
     cache.release(batch.sequences[0], store=False)
     with cache.claim([Request("again", text(1))]) as claims:
         assert claims[0].start == 16
+
+
+def test_moves_that_were_given_up_leave_their_pages_where_they_are(store: StoreName) -> None:
+    """A failed move says that its page is bad; an undone one says nothing, and it can be tried again."""
+    cache = filled(store)
+    found = cache.prefetch(Request("again", text(1)))
+    assert isinstance(found, Prefetch) and len(found.plan) == 4
+    with pytest.raises(InputError, match="indices of its moves"):
+        cache.finish(found.plan, (), [4])
+    assert cache.finish(found.plan, [3], [0, 1]).setbacks == ()
+    found.close()
+    check(cache)
+    again = cache.prefetch(Request("again", text(1)))
+    assert isinstance(again, Prefetch) and (again.end, len(again.plan)) == (12, 2), "the last one is lost"
+    cache.finish(again.plan)
+    again.close()
+    batch = cache.add_sequence_batch([Request("step", text(1))])
+    assert len(batch.plan)
+    with pytest.raises(InputError, match="a step's plan"):
+        cache.finish(batch.plan, (), [0])
+    cache.finish(batch.plan)
+    check(cache)

@@ -219,14 +219,14 @@ def test_nobody_fails_for_want_of_pages_that_are_being_copied(tmp_path: Path) ->
             first = answer(engine, words(100, 60))
             plan = engine.cache.copy_down(40)
             assert len(plan) > 4
-            keeper_of(engine)._holding = True
+            keeper_of(engine)._keeping.holding = True
             run = engine.submit(list(words(300, 60)), plain(4))
             for _ in range(3):
                 engine.step()
             assert run.error is None and not run.done
             keeper_of(engine).run(plan)
         keeper_of(engine).idle(PATIENT)
-        keeper_of(engine)._holding = False
+        keeper_of(engine)._keeping.holding = False
         engine.drain()
         assert run.error is None
         assert_exact("llama", [first, run])

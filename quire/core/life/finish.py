@@ -19,9 +19,10 @@ from quire.core.state.setup import Setup
 NOTHING = Finished(())
 
 
-def finish_plan(registry: Registry, plan: Plan, failed: Iterable[int]) -> Finished:
-    """Close a plan; `failed` are the numbers of its moves that did not happen."""
-    if type(failed) is tuple and not failed and type(plan) is Plan:  # the usual case: all of it happened,
+def finish_plan(registry: Registry, plan: Plan, failed: Iterable[int], undone: Iterable[int] = ()) -> Finished:
+    """Close a plan; `failed` are the numbers of its moves that did not happen, and `undone` those of a background plan
+    that did not either, though nothing is wrong with their pages."""
+    if type(failed) is tuple and not failed and undone == () and type(plan) is Plan:  # as usual all of it happened,
         if registry.plans.get(plan.number) is plan:
             registry.close_plan(plan.number)
             return NOTHING
@@ -29,26 +30,34 @@ def finish_plan(registry: Registry, plan: Plan, failed: Iterable[int]) -> Finish
             return NOTHING  # or there was nothing to do
     if not isinstance(plan, Plan):
         raise InputError(say(f"finish of a {type(plan).__name__}", "it is no Plan", "pass a plan of this cache"))
-    named = listed("failed moves", failed)
-    numbers = whole_numbers(named)
-    places = [-1] if numbers is None else sorted(set(numbers))
+    places, missed = (_moves_named(plan, numbers) for numbers in (failed, undone))
     known = plan in (registry.plans.get(plan.number), registry.background.get(plan.number))
     if not known and (len(plan) or plan.number >= registry.next_plan):
         raise StateError(
             say(f"finish of plan {plan.number}", "it is not open here", "finish each plan of this cache once")
         )
-    if places and not 0 <= places[0] <= places[-1] < len(plan):
-        fact = f"the plan has {len(plan)} moves"
-        raise InputError(say(f"failed moves {shown(named)}", fact, "pass indices of its moves"))
+    if missed and not plan.background:
+        fact = "it is a step's plan: what did not come there is missing"
+        raise InputError(say(f"undone moves of plan {plan.number}", fact, "pass them as failed"))
     now = registry.setup.now() if places else 0  # before the first change: a caller's clock may raise
     registry.close_plan(plan.number)
     if plan.background:
         failed_moves = np.zeros(len(plan), np.bool_)
-        failed_moves[places] = True
+        failed_moves[places + missed] = True
         land_moves(registry.setup, plan.moves, failed_moves)
     if not places:
         return NOTHING
     return Finished(give_up(registry, _lost_pages(registry.setup, plan, places), now), registry.take_plan())
+
+
+def _moves_named(plan: Plan, numbers: Iterable[int]) -> list[int]:
+    named = listed("failed moves", numbers)
+    whole = whole_numbers(named)
+    places = [-1] if whole is None else sorted(set(whole))
+    if places and not 0 <= places[0] <= places[-1] < len(plan):
+        fact = f"the plan has {len(plan)} moves"
+        raise InputError(say(f"failed moves {shown(named)}", fact, "pass indices of its moves"))
+    return places
 
 
 def land_moves(setup: Setup, all_moves: Moves, failed: NDArray[np.bool_]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from quire.core.records.config import CacheConfig
+from quire.core.records.errors import InputError, say, shown
 from quire.core.records.groups import LayerGroup
 from quire.core.records.reports.stats import Usage
 from quire.core.records.retain import TICKS_PER_SECOND
@@ -17,6 +18,8 @@ from quire.core.store import StoreName, open_store
 
 if TYPE_CHECKING:
     from quire.core.store.interface import Chain, Store
+
+LATEST = 1e12  # seconds: what a clock may say at most, in either direction, so that ticks fit the store's numbers
 
 
 class GroupPool(NamedTuple):
@@ -59,9 +62,25 @@ class Setup:
     streams: tuple[TokenStream, ...]
     pools: tuple[GroupPool, ...]  # by group
 
+    def __post_init__(self) -> None:
+        if not callable(self.clock):
+            fact = f"it is a {type(self.clock).__name__}"
+            raise InputError(say(f"clock={shown(self.clock)}", fact, "pass a function that returns seconds"))
+
     def now(self) -> int:
         """The clock in the store's ticks."""
-        return int(self.clock() * TICKS_PER_SECOND)
+        return int(self.seconds() * TICKS_PER_SECOND)
+
+    def seconds(self) -> float:
+        """What the clock says, a finite number."""
+        seconds = self.clock()
+        try:
+            if -LATEST < seconds < LATEST:
+                return seconds
+        except (TypeError, ValueError):
+            pass  # it is no number
+        fact = f"it returned {shown(seconds)}"
+        raise InputError(say("the clock of a cache", fact, "pass one that returns seconds, as time.monotonic does"))
 
     def available(self, group: int) -> int:
         """Device slots of a group's pool that can be had now, less what is reserved for running prompts."""

@@ -19,7 +19,9 @@ from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.disk.files import FOLDER_MODE, READ_ONLY_FILES, REAL_FILES, reason
 from quire.tiers.disk.log.frames import ManifestHead
 from quire.tiers.disk.log.load import Contents
-from quire.tiers.disk.log.manifest import MARK_NAME, NAME, NEW_NAME, Manifest, ReadManifest, read_manifest
+from quire.tiers.disk.log.manifest import NEW_NAME, Manifest
+from quire.tiers.disk.log.mark import MARK_NAME
+from quire.tiers.disk.log.read import NAME, ReadManifest, read_manifest
 from quire.tiers.disk.owner import LOCK_NAME, FolderLock
 from quire.tiers.disk.ranks.rank import rank_folders
 from quire.tiers.disk.ranks.ranked_tier import whole_sums

@@ -8,11 +8,13 @@ import socket
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from weakref import WeakSet
 
 from quire.core.records.errors import StateError, say
 from quire.tiers.disk.files import FILE_MODE, reason
 
 LOCK_NAME = "lock"
+_taken: WeakSet[FolderLock] = WeakSet()
 
 
 class FolderLock:
@@ -41,6 +43,13 @@ class FolderLock:
             os.close(fd)
             raise
         self._fd = fd
+        _taken.add(self)
+
+    def _leave_to_parent(self) -> None:
+        """In a fork: the process that has taken it keeps it, and nobody else."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)  # a lock ends with the last process that has the file open
 
     def close(self) -> None:
         """Let others in; again: nothing."""
@@ -50,6 +59,14 @@ class FolderLock:
                 if self._ours:
                     os.ftruncate(fd, 0)
             os.close(fd)
+
+
+def _after_fork() -> None:
+    for lock in list(_taken):
+        lock._leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _take(fd: int, folder: Path, kind: int) -> None:

@@ -26,11 +26,13 @@ class KeeperReport:
     restored: int = 0  # pages found at the start
     copied_down: int = 0
     brought_up: int = 0
-    failed: int = 0  # moves
+    failed: int = 0  # pages that were damaged, or could not be written
+    given_up: int = 0  # moves for which the disk did not answer in time: that says nothing about their pages
     left_out: int = 0  # pages that were copied and could not be recorded
     fences: int = 0
     compactions: int = 0
     scrubbed_bad: int = 0
+    errors: int = 0  # exceptions that nobody expected; after the first one the disk is used no more
     index_bytes: int = 0  # memory that knowing the pages on disk takes, now: in the cache, and here
     stalled: str = ""  # why what changed cannot be recorded now, as on a full disk; it is tried again
-    broken: str = ""  # why nothing is copied down any more
+    broken: str = ""  # why nothing is copied down any more; after an error that nobody expected nothing is read either

@@ -11,10 +11,11 @@ import numpy as np
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.disk.ranks.ranked_tier import RankedTier
-from quire.tiers.disk.slots import Failed
+from quire.tiers.disk.slots import Failed, NoVerdict
 from quire.tiers.disk.tier import DiskTier
 
 AT_ONCE = 8  # pages
+SOUND = NoVerdict()
 OnBad = Callable[[int, Failed], None]  # the first group of a pool, and why for each bad slot
 
 
@@ -32,18 +33,21 @@ class Scrubber:
         self._pace = bytes_per_second
         self._closing = Event()
         self.num_looked_at = self.num_bad = 0
+        self._on_error: Callable[[BaseException], None] = lambda error: None
         self._thread = Thread(target=self._work, name="quire-scrub", daemon=True)
 
-    def start(self) -> Scrubber:
-        """From now on by itself."""
+    def start(self, on_error: Callable[[BaseException], None] = lambda error: None) -> Scrubber:
+        """From now on by itself; `on_error` hears what ends it before it is closed."""
+        self._on_error = on_error
         self._thread.start()
         return self
 
-    def close(self) -> None:
-        """End the thread."""
+    def close(self, seconds: float | None = None) -> bool:
+        """End the thread; False: it has not ended in so many seconds."""
         self._closing.set()
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(None if seconds is None else max(0.0, seconds))
+        return not self._thread.is_alive()
 
     def look(self, count: int = AT_ONCE) -> int:
         """Read some pages of a pool by chance, and tell which are bad; how many bytes that was."""
@@ -59,7 +63,7 @@ class Scrubber:
         failed = self._tier.verify(group, slots.tolist())
         after = self._tier.sums(group, slots)
         same = (before[0] == after[0]) & before[1] & after[1]  # else somebody wrote meanwhile, and it proves nothing
-        bad = {slot: failed[slot] for slot in slots[same].tolist() if slot in failed}
+        bad = {slot: why for slot in slots[same].tolist() if not isinstance(why := failed.get(slot, SOUND), NoVerdict)}
         self.num_looked_at += len(slots)
         self.num_bad += len(bad)
         if bad:
@@ -72,4 +76,7 @@ class Scrubber:
             try:
                 done = self.look()
             except StateError:  # the tier was closed
+                return
+            except BaseException as error:
+                self._on_error(error)
                 return

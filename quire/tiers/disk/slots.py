@@ -36,6 +36,18 @@ Failed = dict[int, str]
 Sums = NDArray[np.uint64]
 
 
+class NoVerdict(str):
+    """Why a page could not be read or written, where that says nothing about the page."""
+
+
+class Unanswered(NoVerdict):
+    """The disk did not answer in time, or was closed."""
+
+
+class Gone(NoVerdict):
+    """The page has left the slot."""
+
+
 def slot_bytes(page_bytes: int) -> int:
     """What a page takes on the disk."""
     return -(-page_bytes // ALIGNMENT) * ALIGNMENT
@@ -49,7 +61,7 @@ def page_file(group: int) -> str:
 class SlotFile:
     """Pages of one size. A slot whose checksum is not known cannot be read, unless reading is how it is learnt."""
 
-    __slots__ = ("_turn", "file", "known", "learns", "num_slots", "page_bytes", "stride", "sums")
+    __slots__ = ("_turn", "file", "found_bytes", "known", "learns", "num_slots", "page_bytes", "stride", "sums")
 
     def __init__(self, file: File, num_slots: int, page_bytes: int, learns: bool = False) -> None:
         self.file = file
@@ -59,6 +71,7 @@ class SlotFile:
         self.stride = slot_bytes(page_bytes)
         self.sums = np.zeros(num_slots, np.uint64)
         self.known = np.zeros(num_slots, bool)
+        self.found_bytes = 0  # in the file, when it was opened
         self._turn = Lock() if page_bytes < ALONE else nullcontext()
 
     def runs(self, slots: Sequence[int]) -> Iterator[list[int]]:
@@ -181,7 +194,7 @@ class SlotFile:
                 return reason(wrong)
             total.update(stage.data)
             if buffers and not job.fill(target[start : start + CHUNK], stage):
-                return "nobody waits for it any more"
+                return Unanswered("nobody waits for it any more")
         why = self._verdict(slot, total.intdigest(), job)
         if not why and buffers and whole is None:
             job.touch(lambda: _fill(buffers, target))
@@ -197,11 +210,12 @@ class SlotFile:
     def _verdict(self, slot: int, total: int, job: DiskJob) -> str:
         if not self.known[slot]:
             learnt = self.learns and job.touch(lambda: self.learn([slot], [total]))
-            return "" if learnt else "no page is known to be there"
+            return "" if learnt else UNKNOWN
         return "" if total == int(self.sums[slot]) else WRONG
 
 
 WRONG = "its bytes do not match their checksum"
+UNKNOWN = Gone("no page is known to be there")
 _PAD: Bytes = np.zeros(ALIGNMENT, np.uint8)
 
 

@@ -4,6 +4,7 @@ in a call that the disk has not answered. Knows no blocks and no manifest: check
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,10 +18,12 @@ from numpy.typing import NDArray
 from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes, TierError, TierInfo, check_call, check_distinct
 from quire.tiers.disk.files import REAL_FILES, File, Files, reason
-from quire.tiers.disk.slots import Failed, SlotFile, Sums, page_file
+from quire.tiers.disk.slots import Failed, SlotFile, Sums, Unanswered, page_file
 from quire.tiers.disk.workers import DiskJob, Workers
+from quire.tiers.process import check_process
 
-CLOSED = "the tier was closed meanwhile"
+CLOSED = Unanswered("the tier was closed meanwhile")
+HANGS = Unanswered("an earlier write to it hangs in the disk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +82,16 @@ class DiskTier:
                     continue
                 ours = SlotFile(_open(files, folder / page_file(group)), num_slots[group], size, learns)
                 self._slots.append(ours)
-                if ours.file.size() != ours.num_slots * ours.stride:
+                ours.found_bytes = ours.file.size()
+                if ours.found_bytes != ours.num_slots * ours.stride:
                     ours.file.resize(ours.num_slots * ours.stride)
         except OSError as wrong:
             self._close_files()
             cure = "free some space or give it fewer slots"
             raise StateError(say(f"tier {name!r} in {str(folder)!r}", reason(wrong), cure)) from wrong
         self._unsynced: OSError | None = None  # the first sync that failed
+        self._syncing = Lock()  # one sync at a time
+        self._pid = os.getpid()
         self._lock = Lock()  # guards the three below
         self._stuck: list[tuple[DiskJob, int, frozenset[int]]] = []
         self._counts = DiskCounts()
@@ -158,6 +164,12 @@ class DiskTier:
         """Which slots hold a page."""
         return self._slots[group].known.copy()
 
+    def missing(self, group: int, slots: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Which slots cannot hold what an earlier process has written: the file ended before them, or was not there."""
+        ours = self._slots[group]
+        ends: NDArray[np.int64] = slots.astype(np.int64) * ours.stride + ours.page_bytes
+        return np.asarray(ends > ours.found_bytes)
+
     def erase(self, group: int, slots: Sequence[int]) -> None:
         """Overwrite the slots, so that the bytes are gone; they hold nothing any more."""
         empty = np.zeros((1, self._info.page_bytes[group]), np.uint8)
@@ -170,20 +182,23 @@ class DiskTier:
         After one error it fails for good: a system may have dropped what it could not write, and not say so again.
         """
         self._check_open()
-        dirty = [group for group, dirty in enumerate(self._dirty) if dirty]
-        for group in dirty:
-            self._dirty[group] = False
-        jobs = self._workers.run([partial(self._sync, group) for group in dirty], self._io.deadline)
-        for wrong in (self._unsynced, *(job.error for job in jobs)):
-            if wrong is not None:
-                raise wrong
-        if not all(job.done for job in jobs):
+        with self._syncing:  # who comes meanwhile may rest on what this one syncs
+            dirty = [group for group, dirty in enumerate(self._dirty) if dirty]
             for group in dirty:
-                self._dirty[group] = True
-            raise TimeoutError(f"the disk did not sync in {self._io.deadline} s")
+                self._dirty[group] = False
+            jobs = self._workers.run([partial(self._sync, group) for group in dirty], self._io.deadline)
+            for wrong in (self._unsynced, *(job.error for job in jobs)):
+                if wrong is not None:
+                    raise wrong
+            if not all(job.done for job in jobs):
+                for group in dirty:
+                    self._dirty[group] = True
+                raise TimeoutError(f"the disk did not sync in {self._io.deadline} s")
 
     def close(self) -> None:
         """Give up what waits, end the threads, close the files; a thread that hangs in the disk keeps its file."""
+        if self._pid != os.getpid():  # the threads are not here, and the files are that process's
+            return
         with self._lock:
             closed, self._closed = self._closed, True
         if not closed and self._workers.close(self._io.deadline):
@@ -209,7 +224,7 @@ class DiskTier:
     ) -> None:
         """Do all of it, and note what was given up; slots that a write may still reach are stuck."""
         jobs = self._workers.run([act for _, act in acts], self._io.deadline)
-        why = CLOSED if self._closed else f"the disk did not answer in {self._io.deadline} s"
+        why = CLOSED if self._closed else Unanswered(f"the disk did not answer in {self._io.deadline} s")
         for job, (run, _) in zip(jobs, acts, strict=True):
             if job.error is not None:
                 wrong = reason(job.error) if isinstance(job.error, OSError) else repr(job.error)
@@ -228,7 +243,7 @@ class DiskTier:
         with self._lock:
             self._stuck = [entry for entry in self._stuck if entry[0].running]
             stuck = {slot for _, where, run in self._stuck if where == self._first_of[group] for slot in run}
-        return {slot: "an earlier write to it hangs in the disk" for slot in slots if slot in stuck}
+        return {slot: HANGS for slot in slots if slot in stuck}
 
     def _sync(self, group: int, job: DiskJob) -> None:
         try:
@@ -243,6 +258,7 @@ class DiskTier:
             self._counts.failed += failed
 
     def _check_open(self) -> None:
+        check_process(self._pid, f"tier {self._info.name!r}")
         if self._closed:
             raise StateError(say(f"tier {self._info.name!r}", "it is closed", "open a new one"))
 

@@ -21,7 +21,7 @@ from quire.tiers.disk.examine import ModelReport, examine
 from quire.tiers.disk.files import READ_ONLY_FILES
 from quire.tiers.disk.log.frames import Log
 from quire.tiers.disk.log.load import read_log
-from quire.tiers.disk.log.manifest import NAME, ReadManifest, read_manifest
+from quire.tiers.disk.log.read import NAME, ReadManifest, read_manifest
 from quire.tiers.disk.owner import model_folder
 from quire.tiers.disk.slots import page_file, slot_bytes
 

@@ -16,6 +16,7 @@ FINGERPRINT = bytes(range(32))
 BLOCK, PAGE, HOST, DISK = 4, 64, 8, 32
 GROUPS = (LayerGroup("full", page_bytes=PAGE),)
 OFTEN = KeeperPace(look_seconds=0.001, fence_seconds=0.001, scrub_bytes_per_second=0)
+PATIENT = DiskIO(2, 16, 60)
 BY_HAND = KeeperPace(look_seconds=600, scrub_bytes_per_second=0)  # nothing happens that nobody has asked for
 
 
@@ -33,14 +34,15 @@ class Kept:
     """A process's worth: cache, host memory, folder and keeper."""
 
     def __init__(
-        self, folder: Path, pace: KeeperPace = BY_HAND, files: Files = REAL_FILES, device: int = 0, events: bool = False
-    ) -> None:
+        self, folder: Path, pace: KeeperPace = BY_HAND, files: Files = REAL_FILES, device: int = 0,
+        *, events: bool = False, io: DiskIO = PATIENT,
+    ) -> None:  # fmt: skip
         tiers = (TierConfig("device", device), TierConfig("host", HOST), TierConfig("disk", DISK, slow=True))
         config = CacheConfig(tiers, BLOCK, GROUPS, max_length=256, lasting=True, events=events)
         self.cache = Cache(config)
         self.host = ArenaTier("host", (HOST,), (PAGE,))
         self.device = ArenaTier("device", (device,), (PAGE,))
-        self.folder = DiskFolder(folder, FINGERPRINT, (PAGE,), (DISK,), io=DiskIO(2, 16, 60), files=files)
+        self.folder = DiskFolder(folder, FINGERPRINT, (PAGE,), (DISK,), io=io, files=files)
         layouts = [PageLayout(PAGE)]
         self.keeper = DiskKeeper(self.cache, self.folder, [self.device, self.host], layouts, pace=pace)
 

@@ -14,7 +14,7 @@ from quire.tiers import ArenaTier, PageLayout, TierError
 from quire.tiers.disk import DiskFolder, DiskIO, DiskKeeper, DiskLimits, DiskTier, KeeperPace
 from quire.tiers.disk.examine import examine
 from quire.tiers.disk.log.frames import HEAD_BYTES, ManifestHead, unpack_head
-from quire.tiers.disk.log.manifest import NAME
+from quire.tiers.disk.log.read import NAME
 from quire.tiers.disk.owner import model_folder
 from quire.tiers.disk.ranks.rank import LocalRank
 from quire.tiers.disk.slots import slot_bytes

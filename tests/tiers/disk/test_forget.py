@@ -12,7 +12,8 @@ from quire import Scope, check
 from quire.core.records.lasting import LastingPages
 from quire.tiers.disk import DiskIO
 from quire.tiers.disk.examine import examine
-from quire.tiers.disk.log.manifest import NAME, NEW_NAME
+from quire.tiers.disk.log.manifest import NEW_NAME
+from quire.tiers.disk.log.read import NAME
 
 from .rig import Kept, page_of, prompt
 from .stand_ins import FullFiles, MemoryFiles
@@ -69,8 +70,7 @@ def test_what_is_still_to_be_recorded_is_told_and_erased_when_there_is_room(tmp_
     kept = both(tmp_path, files)
     kept.compute(3, MINE)
     files.full.add(NAME)
-    with pytest.raises(OSError, match="No space left"):
-        kept.keeper.flush()  # its bytes are there, and its record waits
+    assert not kept.keeper.flush()  # its bytes are there, and its record waits
     with pytest.raises(
         OSError, match=r"forgetting a scope: it is out of the cache, and not yet off the disk: .*ENOSPC"
     ):

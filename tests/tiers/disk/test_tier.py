@@ -35,7 +35,9 @@ def flip(path: Path, offset: int) -> None:
 
 
 class TestDiskTier(FailureSuite):
-    beside = frozenset({"counts", "erase", "index_bytes", "known", "learn", "sums", "sync", "unlearn", "verify"})
+    beside = frozenset(
+        {"counts", "erase", "index_bytes", "known", "learn", "missing", "sums", "sync", "unlearn", "verify"}
+    )
 
     @pytest.fixture
     def tier(self, tmp_path: Path) -> Iterator[Tier]:

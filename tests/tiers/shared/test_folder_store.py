@@ -215,6 +215,29 @@ def test_what_was_given_up_while_it_was_written_is_swept(tmp_path: Path) -> None
     assert not old.exists() and new.exists() and store.exists_many([name(1)], soon()) == [True]
 
 
+def test_what_killed_writers_left_goes_without_a_quota_too(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    for number in range(40):
+        aged(store, number, minutes=1)
+    left = [store._path(name(number)).parent / f"{TEMPORARY}old" for number in range(40)]
+    young = store._path(name(1)).parent / f"{TEMPORARY}young"
+    for path in (*left, young):
+        path.write_bytes(b"part")
+        if path is not young:
+            os.utime(path, (1, 1))
+    again = FolderStore(tmp_path)
+    again.put_many([name(50)], [page(50)], time.monotonic() - 1)  # no time: nothing is looked at
+    assert all(path.exists() for path in left)
+    while any(path.exists() for path in left):  # some with every put
+        assert again.put_many([name(50)], [page(50)], soon()) == [None]
+    assert young.exists() and all(again.exists_many([name(number) for number in range(40)], soon()))
+    fresh = left[0]
+    fresh.write_bytes(b"part")
+    os.utime(fresh, (1, 1))
+    assert again.put_many([name(51)], [page(51)], soon()) == [None]
+    assert fresh.exists(), "the next look is in an hour"
+
+
 def test_empty_folders_go_and_come_back(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     aged(store, 1, minutes=1)

@@ -3,23 +3,25 @@ frames, fences, and compaction. Knows no page's bytes: whoever appends a page ha
 
     append ... append ... fence: sync the pages, sync the log, then a frame that says so      durable: before the last
     compact: a new file from what the last fence covers, the frames since then as they are; then it takes the name
+
+Where a fence ends is kept as a place in the whole log, as if nothing had ever been left out (`_base` bytes have been):
+a compaction may replace the file between the beginning and the end of a fence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import errno
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.records.errors import StateError, say
+from quire.core.records.errors import say
 from quire.core.records.lasting import LastingChanges, LastingPages
 from quire.tiers.base import Bytes
-from quire.tiers.disk.checksum import checksum
 from quire.tiers.disk.files import File, Files, read_all, write_all
 from quire.tiers.disk.known import KnownBlocks
 from quire.tiers.disk.log.clear import clear_log, packed
@@ -27,83 +29,34 @@ from quire.tiers.disk.log.frames import (
     CHANGES,
     FENCE,
     FIRST_NUMBER,
-    FORMAT,
     HEAD,
     HEAD_BYTES,
-    POOLED,
     Log,
     ManifestHead,
-    format_of,
     pack_fence,
     pack_frame,
     scan,
-    seed_of,
     unpack_head,
 )  # fmt: skip
-from quire.tiers.disk.log.load import Contents, read_log
+from quire.tiers.disk.log.load import Contents, only, read_log, some_nodes
+from quire.tiers.disk.log.mark import DurableMark
+from quire.tiers.disk.log.read import NAME, ReadManifest
 from quire.tiers.disk.log.records import NO_NODES, NO_PAGES, NO_SUMS, payloads, unpack_changes
 from quire.tiers.disk.slots import Sums
 
-NAME, NEW_NAME = "manifest", "manifest.new"
-MARK_NAME = "durable"  # how far the log is on disk for certain; it tells a log that was cut from a short one
-MARK_BYTES = 16
+NEW_NAME = "manifest.new"
 COPY_BYTES = 1 << 20  # what compaction copies at once while others append
+Mask = NDArray[np.bool_]
+Numbers = NDArray[np.int64]
 EMPTY = Contents(NO_NODES, NO_PAGES, NO_SUMS, np.empty(0, bool), 0, 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadManifest:
-    """A manifest's file, read and not changed: its head, None when damaged beyond use, and all that is sound."""
-
-    head: ManifestHead | None
-    head_damaged: bool
-    log: Log
-    size: int
-    mark: int | None  # frames below this number were on disk; None: what says so is damaged
-    mark_is_second: bool = False  # of its two places the second one says so
-
-    @property
-    def cut(self) -> bool:
-        """Whether frames are missing at the end that were on disk."""
-        last = self.log.frames[-1].number if self.log.frames else 0
-        return self.mark is not None and last + 1 < self.mark
-
-    def contents(self, pool_of: Sequence[int]) -> Contents:
-        """What it says, of groups with such pools."""
-        return read_log(self.log, pool_of)
-
-
-def read_manifest(files: Files, folder: Path, fingerprint: bytes) -> ReadManifest | None:
-    """Read the manifest of a model; None when there is none. A format that is not ours is a StateError."""
-    try:
-        file = files.open(folder / NAME)
-    except FileNotFoundError:
-        return None
-    try:
-        raw: Bytes = np.empty(file.size(), np.uint8)
-        raw = raw[: read_all(file, 0, raw)]
-    finally:
-        file.close()
-    mark, mark_is_second = _read_mark(files, folder, seed_of(fingerprint))
-    log = scan(raw, seed_of(fingerprint), HEAD_BYTES, mark or 0)
-    start = raw[:HEAD_BYTES].tobytes()
-    head = unpack_head(start)
-    copies = [unpack_head(frame.payload.tobytes()) for frame in log.frames[:1] if frame.kind == HEAD]
-    claimed = format_of(start)
-    if head is None and not log.frames and len(raw) >= HEAD_BYTES and claimed not in (FORMAT, POOLED):
-        known = f"{FORMAT} and {POOLED}"
-        fact = "it is no manifest" if claimed is None else f"it has format {claimed}, and this version reads {known}"
-        cure = "open it with the version that wrote it, or name another folder; nothing was changed"
-        raise StateError(say(f"manifest in {str(folder)!r}", fact, cure))
-    found = head or next(iter(copies), None)
-    if found is not None and found.fingerprint != fingerprint:
-        fact = f"it belongs to model {found.fingerprint.hex()[:16]}"
-        raise StateError(say(f"manifest in {str(folder)!r}", fact, "give the folder its name back"))
-    return ReadManifest(found, head is None, log, len(raw), mark, mark_is_second)
+class DamagedLog(OSError):
+    """The file is not what was written to it: somebody has cut or overwritten it while it was open."""
 
 
 class Manifest:
-    """The open log of one model. Others may append and fence while one compacts."""
+    """The open log of one model. One thread may append while others fence and compact."""
 
     def __init__(self, files: Files, folder: Path, head: ManifestHead, read: ReadManifest | None) -> None:
         """Go on behind what was read there; None: start an empty one. Whoever found damage rewrites it first."""
@@ -112,17 +65,16 @@ class Manifest:
         self._head = head
         self._writing = Lock()  # guards all below
         self._swapping = Lock()  # held while the file is synced or replaced; taken before the other
-        self._compacting = Lock()
-        self.known = KnownBlocks()
-        self._named: list[NDArray[np.int64]] | None = None  # what records name, while it is compacted
-        self._marked = read is None or read.mark_is_second  # the second place of the mark has the last sound one
-        try:
-            self._mark = files.open(folder / MARK_NAME)
-        except FileNotFoundError:
-            self._mark = files.open(folder / MARK_NAME, create=True)
+        self._compacting = Lock()  # taken before both
+        self._known = KnownBlocks()
+        self._since: _Since | None = None  # what records say, while it is compacted
+        self._base = 0  # bytes of the whole log that compaction has left out before this file
+        self._unsynced: OSError | None = None  # why the name of the file may not be on the disk
+        self._mark = DurableMark(files, folder, head.seed, read.read_mark if read is not None else None)
         if read is None:
             self._file = self._write_new(EMPTY, FIRST_NUMBER + 2)
-            self._take_name(FIRST_NUMBER + 2)
+            self._files.replace(folder / NEW_NAME, folder / NAME)
+            self._sync_name(FIRST_NUMBER + 2)
             self._end = self._covered_end = self._file.size()
             self._number = self._covered = FIRST_NUMBER + 2
         else:
@@ -145,36 +97,43 @@ class Manifest:
         """Bytes that were appended since it was last compact."""
         return self._end - self._compact_end
 
-    def append(self, changes: LastingChanges, sums: Sums) -> None:
-        """Record changes. Requires: the pages were written, and have these checksums. OSError: none of it counts."""
-        with self._writing:
-            end, number, frames = self._end, self._number, []
-            for payload in payloads(changes, sums):
-                frames.append(np.frombuffer(pack_frame(number, CHANGES, payload, self._head.seed), np.uint8))
-                number += 1
-            write_all(self._file, end, frames)
-            if self._named is not None:
-                self._named.append(_names(changes))
-            self._end, self._number = end + sum(map(len, frames)), number
+    @property
+    def index_bytes(self) -> int:
+        """Memory that knowing its blocks takes."""
+        return self._known.index_bytes
+
+    def append(self, changes: LastingChanges, sums: Sums) -> Mask:
+        """Record changes; which pages could be recorded: those whose block it has. OSError: none of it counts.
+
+        Requires: the pages were written, and have these checksums.
+        """
+        with self._writing:  # from the look at what is known on: compaction may leave out a block at any other time
+            nodes = some_nodes(changes.nodes, self._known.take(changes.nodes))
+            named = self._known.has(changes.pages.node)
+            told = LastingChanges(changes.freed_group, changes.freed_slot, nodes, only(changes.pages, named))
+            if named.any() or len(told.freed_slot) or len(nodes.number):
+                self._write(CHANGES, payloads(told, sums[named]))
+                if self._since is not None:
+                    self._since.add(told)
+            return named
 
     def sync(self) -> None:
         """All that was appended is on the disk."""
         with self._swapping:
-            self._file.sync()
+            self._sync()
 
     def fence(self, sync_pages: Callable[[], None]) -> None:
         """Everything appended before is durable when this returns; OSError: it is not."""
         with self._writing:
-            number, end = self._number, self._end
+            number, end = self._number, self._base + self._end
         sync_pages()
-        self.sync()
-        self._write_mark(number)
-        with self._writing:
-            frame = np.frombuffer(pack_frame(self._number, FENCE, pack_fence(number), self._head.seed), np.uint8)
-            write_all(self._file, self._end, [frame])
-            self._end += len(frame)
-            self._number += 1
-            self._covered, self._covered_end = number, end
+        with self._swapping:
+            self._sync()
+            self._mark.write(number)
+            with self._writing:
+                self._write(FENCE, [pack_fence(number)])
+                if number > self._covered:
+                    self._covered, self._covered_end = number, end - self._base
 
     def compact(self) -> int:
         """Leave out what says nothing any more; bytes saved. Appends go on meanwhile. OSError: the old file stays.
@@ -184,20 +143,19 @@ class Manifest:
         with self._compacting:
             with self._writing:
                 covered, covered_end, end = self._covered, self._covered_end, self._end
-                self._named = []
+                self._since = _Since()
             try:
-                raw: Bytes = np.empty(end, np.uint8)
-                raw = raw[: read_all(self._file, 0, raw)]
-                log = scan(raw, self._head.seed, HEAD_BYTES)
-                tail = [frame for frame in log.frames if frame.start >= covered_end and frame.kind == CHANGES]
-                told = [unpack_changes(frame.payload) for frame in tail]
-                self._named += [_names(each.changes) for each in told if each is not None]
+                log = self._whole_log(end)
+                for frame in log.frames:
+                    told = unpack_changes(frame.payload) if frame.kind == CHANGES else None
+                    if told is not None and frame.start >= covered_end:
+                        self._since.add(told.changes)
                 before = [frame for frame in log.frames if frame.end <= covered_end]
-                contents = read_log(Log(before, log.gaps, covered, covered_end), self._head.pool_of)
+                contents = read_log(Log(before, [], covered, covered_end), self._head.pool_of)
                 return self._replace(contents, covered, covered_end)
             finally:
-                with self._writing:  # somebody who appends has looked at it
-                    self._named = None
+                with self._writing:  # the thread that appends has looked at it
+                    self._since = None
 
     def clear(self, free: LastingPages) -> None:
         """As `compact`, and of these slots nothing is recorded; in place, so that it needs no room: what says nothing
@@ -206,14 +164,11 @@ class Manifest:
         Where the power fails meanwhile a frame may be damaged, and what rests on it is lost.
         """
         with self._compacting, self._swapping, self._writing:
-            raw: Bytes = np.empty(self._end, np.uint8)
-            raw = raw[: read_all(self._file, 0, raw)]
-            contents, changed = clear_log(scan(raw, self._head.seed, HEAD_BYTES), free, self._head.pool_of)
-            self.known.compacted(contents.nodes.number, contents.last_number)
+            contents, changed = clear_log(self._whole_log(self._end), free, self._head.pool_of)
+            self._known.compacted(contents.nodes.number, contents.last_number)
             for frame in changed:
                 write_all(self._file, frame.start, [np.frombuffer(packed(frame, self._head.seed), np.uint8)])
-            if self._file.size() > self._end:  # of a write that there was no room for
-                self._file.resize(self._end)
+            self._cut_rest()
             self._file.sync()
 
     def rewrite(self, contents: Contents) -> None:
@@ -226,52 +181,93 @@ class Manifest:
             self._file.close()
             self._mark.close()
 
+    def _write(self, kind: int, bodies: Iterable[bytes]) -> None:
+        """Frames behind the last one. Requires: the lock is held."""
+        frames, number = [], self._number
+        for body in bodies:
+            frames.append(np.frombuffer(pack_frame(number, kind, body, self._head.seed), np.uint8))
+            number += 1
+        self._check_size()
+        try:
+            write_all(self._file, self._end, frames)
+        except OSError:
+            with suppress(OSError):  # else frames that do not count could show behind the next ones
+                self._cut_rest()
+            raise
+        self._end, self._number = self._end + sum(map(len, frames)), number
+
+    def _cut_rest(self) -> None:
+        if self._file.size() > self._end:  # of a write that there was no room for
+            self._file.resize(self._end)
+
+    def _sync(self) -> None:
+        """Requires: the file is not replaced meanwhile."""
+        if self._unsynced is not None:
+            raise self._unsynced
+        self._check_size()
+        self._file.sync()
+
+    def _check_size(self) -> None:
+        size = self._file.size()
+        if size < self._end:
+            raise self._damaged(f"it has {size} bytes, and {self._end} were written")
+
+    def _damaged(self, fact: str) -> DamagedLog:
+        cure = "see who writes to it; `quire fsck` says what is left"
+        ask = f"manifest in {str(self._folder)!r}"
+        return DamagedLog(errno.EIO, say(ask, f"it was changed while it was open: {fact}", cure))
+
+    def _whole_log(self, end: int) -> Log:
+        """The log up to there, as it was written: what is damaged is not written anew as if it had never been there."""
+        raw = self._read(0, end)
+        log = scan(raw, self._head.seed, HEAD_BYTES)
+        if log.gaps or log.end != end or unpack_head(raw[:HEAD_BYTES].tobytes()) is None:
+            places = [gap.start for gap in log.gaps]
+            raise self._damaged(f"no record is at byte {min([*places, log.end]) if log.frames else 0}")
+        return log
+
+    def _read(self, start: int, size: int) -> Bytes:
+        raw: Bytes = np.empty(size, np.uint8)
+        got = read_all(self._file, start, raw)
+        if got < size:
+            raise self._damaged(f"it has {start + got} bytes, and {start + size} were written")
+        return raw
+
     def _replace(self, contents: Contents, number: int, tail: int) -> int:
         """A new file with these contents, and behind them the old file's bytes from `tail` on."""
         new = self._write_new(contents, number)
+        renamed = False
         try:
             compact = end = new.size()
             while self._end - tail > COPY_BYTES:
                 tail, end = self._copy(new, end, tail, COPY_BYTES)
             new.sync()
             with self._swapping, self._writing:
-                if not self._still_named(contents):
+                since = self._since or _Since()
+                known = np.concatenate([contents.nodes.number, *since.told])
+                if not since.named_in(known, contents.last_number):
                     self._discard(new)
                     return 0
                 tail, end = self._copy(new, end, tail, self._end - tail)
                 new.sync()
-                self._take_name(max(self._covered, number))
-                old, self._file = self._file, new
+                self._files.replace(self._folder / NEW_NAME, self._folder / NAME)
+                old, self._file, renamed = self._file, new, True  # whatever fails now: it has the name
                 saved, self._end, self._compact_end = tail - end, end, compact
+                self._base += saved
                 self._covered = max(self._covered, number)
                 self._covered_end = max(self._covered_end - saved, compact)
-                self.known.compacted(contents.nodes.number, contents.last_number)
+                self._known.compacted(known, contents.last_number)
                 old.close()
+                self._sync_name(self._covered)
         except BaseException:
-            self._discard(new)
+            if not renamed:
+                self._discard(new)
             raise
         return saved
 
-    def _still_named(self, contents: Contents) -> bool:
-        """Whether every block that records since the fence name is among those kept, or came later itself."""
-        named = np.concatenate([np.empty(0, np.int64), *(self._named or ())])
-        after = KnownBlocks()
-        after.compacted(contents.nodes.number, contents.last_number)
-        return bool(after.has(named).all())
-
-    def _write_mark(self, number: int) -> None:
-        """In the place that has not the last sound one: a process that dies meanwhile leaves the other."""
-        raw = number.to_bytes(8, "little")
-        raw += checksum(raw, self._head.seed).to_bytes(8, "little")
-        second = not self._marked
-        write_all(self._mark, MARK_BYTES * second, [np.frombuffer(raw, np.uint8)])
-        self._marked = second
-
     def _copy(self, new: File, end: int, tail: int, size: int) -> tuple[int, int]:
-        raw: Bytes = np.empty(size, np.uint8)
-        raw = raw[: read_all(self._file, tail, raw)]
-        write_all(new, end, [raw])
-        return tail + len(raw), end + len(raw)
+        write_all(new, end, [self._read(tail, size)])
+        return tail + size, end + size
 
     def _write_new(self, contents: Contents, number: int) -> File:
         """A new file under another name, on the disk: the frame behind it will have this number."""
@@ -298,35 +294,30 @@ class Manifest:
         with suppress(OSError):
             self._files.remove(self._folder / NEW_NAME)
 
-    def _take_name(self, number: int) -> None:
-        """The new file is the manifest, and frames below the number are on disk."""
-        self._files.replace(self._folder / NEW_NAME, self._folder / NAME)
-        self._files.sync_folder(self._folder)
-        self._write_mark(number)
+    def _sync_name(self, number: int) -> None:
+        """The file that has just been given the name has it on the disk too; frames below the number are there."""
+        try:
+            self._files.sync_folder(self._folder)
+        except OSError as wrong:  # a power cut may bring the old file back: nothing that follows is durable
+            self._unsynced = wrong
+            raise
+        self._mark.write(number)
 
 
-def _read_mark(files: Files, folder: Path, seed: int) -> tuple[int | None, bool]:
-    """The newest sound mark, None where there should be one; and whether it is in the second place."""
-    try:
-        file = files.open(folder / MARK_NAME)
-    except FileNotFoundError:
-        return 0, True
-    try:
-        raw: Bytes = np.zeros(2 * MARK_BYTES, np.uint8)
-        size = read_all(file, 0, raw)
-    finally:
-        file.close()
-    halves = [raw[start : start + MARK_BYTES].tobytes() for start in (0, MARK_BYTES)]
-    sound = [
-        (int.from_bytes(half[:8], "little"), second)
-        for half, second in zip(halves, (False, True), strict=True)
-        if checksum(half[:8], seed) == int.from_bytes(half[8:], "little")
-    ]
-    if not sound and size > MARK_BYTES:
-        return None, True
-    return max(sound, default=(0, True))
+class _Since:
+    """What was recorded since the fence from which a log is compacted: blocks told, and blocks that others rest on."""
 
+    def __init__(self) -> None:
+        self.told: list[Numbers] = []
+        self._named: list[Numbers] = []
 
-def _names(changes: LastingChanges) -> NDArray[np.int64]:
-    """Numbers of the blocks that a record rests on."""
-    return np.concatenate([changes.pages.node, changes.nodes.parent[changes.nodes.parent > 0]])
+    def add(self, changes: LastingChanges) -> None:
+        """A record."""
+        self.told.append(changes.nodes.number)
+        self._named += [changes.pages.node, changes.nodes.parent[changes.nodes.parent > 0]]
+
+    def named_in(self, known: Numbers, last_number: int) -> bool:
+        """Whether every block that others rest on is among these, or came later itself."""
+        after = KnownBlocks()
+        after.compacted(known, last_number)
+        return bool(after.has(np.concatenate([np.empty(0, np.int64), *self._named])).all())

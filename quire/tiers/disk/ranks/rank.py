@@ -20,7 +20,7 @@ from quire.core.records.plan import MoveColumn, Moves, Plan
 from quire.tiers.base import PageLayout, Tier
 from quire.tiers.disk.files import REAL_FILES, Files, make_folder, reason
 from quire.tiers.disk.owner import FolderLock, model_folder
-from quire.tiers.disk.slots import Failed, Sums
+from quire.tiers.disk.slots import Failed, NoVerdict, Sums, Unanswered
 from quire.tiers.disk.tier import DiskIO, DiskTier
 from quire.tiers.mover import Mover
 
@@ -33,6 +33,7 @@ class RankDone:
 
     failed: dict[int, str]
     sums: Sums
+    given_up: frozenset[int] = frozenset()  # of the failed ones: the disk did not answer, the page may be sound
 
 
 class DiskRank(Protocol):
@@ -126,12 +127,18 @@ class LocalRank:
             sums[ours], known = self._tier.sums(group, places[ours])
             for move in ours[~known].tolist():
                 failed.setdefault(move, "its page is not on this rank's disk")
-        return RankDone(failed, sums)
+        return RankDone(failed, sums, frozenset(move for move, why in failed.items() if isinstance(why, NoVerdict)))
 
     def look(self, group: int, slots: Sequence[int]) -> tuple[Sums, Failed]:
         """Read them and give them to nobody."""
         failed = self._tier.verify(group, slots)
+        if late := [why for why in failed.values() if isinstance(why, Unanswered)]:
+            raise TimeoutError(late[0])
         return self._tier.sums(group, np.asarray(slots, np.int32))[0], failed
+
+    def missing(self, group: int, slots: Slots) -> NDArray[np.bool_]:
+        """Beyond what a rank must answer: which slots its files had lost when they were opened."""
+        return self._tier.missing(group, slots)
 
     def erase(self, group: int, slots: Sequence[int]) -> None:
         """With zeros."""

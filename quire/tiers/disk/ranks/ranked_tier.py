@@ -19,21 +19,24 @@ from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.plan import MoveColumn, Plan
 from quire.tiers.base import Bytes, TierInfo
 from quire.tiers.disk.checksum import checksum
-from quire.tiers.disk.ranks.rank import DiskRank, disk_slots
-from quire.tiers.disk.slots import WRONG, Failed, Sums
+from quire.tiers.disk.ranks.rank import DiskRank, LocalRank, disk_slots
+from quire.tiers.disk.slots import UNKNOWN, WRONG, Failed, NoVerdict, Sums, Unanswered
 from quire.tiers.disk.tier import DiskCounts
+from quire.tiers.disk.watch import DiskWatch
 
 T = TypeVar("T")
 Slots = NDArray[np.int32]
-UNKNOWN = "no page is known to be there"
+RANK_SECONDS = 60.0  # a rank that takes longer hangs: a caller of the keeper waits no longer for it
 
 
 class RankedTier:
     """What a DiskFolder needs of its tier, over ranks; and `mover`, which makes a plan's moves on all of them."""
 
     def __init__(
-        self, name: str, num_slots: Sequence[int], ranks: Sequence[DiskRank], pool_of: Sequence[int] = ()
-    ) -> None:
+        self, name: str, num_slots: Sequence[int], ranks: Sequence[DiskRank], pool_of: Sequence[int] = (),
+        watch: DiskWatch | None = None,
+    ) -> None:  # fmt: skip
+        self._watch = watch or DiskWatch(RANK_SECONDS)
         parts = [rank.page_bytes() for rank in ranks]
         if len(set(parts)) != 1 or len(parts[0]) != len(num_slots):
             fact = f"their parts of a page have {parts} bytes, slots are {list(num_slots)}"
@@ -100,11 +103,19 @@ class RankedTier:
         """Have every rank read its parts; the pages that are not what was written, with why."""
         asked = list(dict.fromkeys(int(slot) for slot in slots))
         told, lost = self._ask(lambda rank: rank.look(group, asked))
-        wrong: Failed = dict.fromkeys(asked, str(lost)) if lost else {}
+        wrong: Failed = dict.fromkeys(asked, Unanswered(lost)) if lost else {}
         for nth, (_, bad) in enumerate(told):
             wrong.update((slot, _of_rank(nth, why)) for slot, why in bad.items())
         whole = whole_sums([sums for sums, _ in told], len(asked))
         return self._judge(group, np.array(asked, np.int32), whole, wrong)
+
+    def missing(self, group: int, slots: Slots) -> NDArray[np.bool_]:
+        """Which slots some rank says that it has lost; one that cannot say so finds out when they are read."""
+        lost = np.zeros(len(slots), np.bool_)
+        for rank in self._ranks:
+            if isinstance(rank, LocalRank):
+                lost |= rank.missing(group, slots)
+        return lost
 
     def erase(self, group: int, slots: Sequence[int]) -> None:
         """Overwrite the slots on every rank; OSError when one could not."""
@@ -123,9 +134,12 @@ class RankedTier:
         for group in np.unique(groups[down]).tolist():
             self.unlearn(group, places[down & (groups == group)])
         told, lost = self._ask(lambda rank: rank.run(moves))
-        failed: dict[int, str] = dict.fromkeys(range(len(moves)), str(lost)) if lost else {}
+        failed: dict[int, str] = dict.fromkeys(range(len(moves)), Unanswered(lost)) if lost else {}
         for nth, done in enumerate(told):
-            failed.update((move, _of_rank(nth, why)) for move, why in done.failed.items())
+            for move, why in done.failed.items():  # where one rank's part is bad the page is
+                if not isinstance(failed.get(move, Unanswered()), NoVerdict):
+                    continue
+                failed[move] = Unanswered(_of_rank(nth, why)) if move in done.given_up else _of_rank(nth, why)
         whole = whole_sums([done.sums for done in told], len(moves))
         for group in np.unique(groups).tolist():
             ours = np.flatnonzero(groups == group)
@@ -164,7 +178,8 @@ class RankedTier:
         lost: OSError | None = None
         for nth, future in enumerate([self._threads.submit(act, rank) for rank in self._ranks]):
             try:
-                told.append(future.result())
+                with self._watch.calling(RANK_SECONDS):
+                    told.append(future.result())
             except Exception as error:  # its process has ended, its wire is cut: what it has is as good as lost
                 kind = TimeoutError if isinstance(error, TimeoutError) else OSError
                 lost = lost or kind(_of_rank(nth, f"{type(error).__name__}: {error}"))
@@ -190,9 +205,9 @@ class RanksMover:
     def __init__(self, tier: RankedTier) -> None:
         self._tier = tier
 
-    def run(self, plan: Plan) -> list[int]:
-        """The failed moves."""
-        return sorted(self._tier.move(plan)) if len(plan) else []
+    def reasons(self, plan: Plan) -> dict[int, str]:
+        """The failed moves, with why each failed."""
+        return self._tier.move(plan) if len(plan) else {}
 
     def settle(self, number: int) -> None:
         """Ranks have settled it themselves."""

@@ -18,7 +18,7 @@ from quire.core.records.errors import InputError, StateError, say, shown
 from quire.tiers.base import Bytes
 from quire.tiers.digest import TAG_BYTES
 from quire.tiers.shared.stores.file_calls import FileCalls
-from quire.tiers.shared.stores.folder_sweep import TEMPORARY, remove_tree, sweep
+from quire.tiers.shared.stores.folder_sweep import TEMPORARY, AbandonedFiles, remove_tree, sweep
 from quire.tiers.shared.stores.store import StoreError, StoreMiss
 from quire.tiers.shared.stores.value import HEADER_BYTES, header, verdict
 
@@ -37,6 +37,7 @@ class FolderStore:
         self.folder, self.quota = Path(folder), quota
         self._files = FileCalls() if files is None else files
         self._fresh = 0 if quota is None else quota  # bytes written since the last sweep: the first put looks
+        self._abandoned = AbandonedFiles(self.folder)
         self._numbers, self._closed = 0, False
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -100,6 +101,8 @@ class FolderStore:
         if self.quota is not None and self._fresh * SWEEPS >= self.quota:
             self._fresh = 0
             sweep(self.folder, self.quota, deadline)
+        if self.quota is None:  # else sweeping does it
+            self._abandoned.clean(deadline)
         return [
             StoreMiss.LATE if time.monotonic() >= deadline else self._put(name, page)
             for name, page in zip(names, pages, strict=True)

@@ -18,6 +18,8 @@ from quire.tiers.shared.stores.store import StoreError, StoreMiss
 
 TEMPORARY = ".new-"  # files that are being written begin so
 ABANDONED = 3600.0  # seconds: whoever wrote this temporary file is dead
+SLICE = 0.05  # seconds: as long as one look for them takes
+DONE = object()
 KEPT = 0.9  # of the quota, after a sweep
 LOCK = ".sweep"
 MINUTE = 60
@@ -34,10 +36,8 @@ def sweep(folder: Path, quota: int, deadline: float) -> int:
         by_minute: Counter[int] = Counter()
         for file in files_in(folder, deadline):
             with contextlib.suppress(OSError):
-                told = file.stat(follow_symlinks=False)
-                if file.name.startswith(TEMPORARY) and time.time() - told.st_mtime > ABANDONED:
-                    os.unlink(file.path)
-                else:
+                if not (file.name.startswith(TEMPORARY) and _remove_abandoned(file)):
+                    told = file.stat(follow_symlinks=False)
                     by_minute[int(told.st_mtime) // MINUTE] += told.st_size
         total = by_minute.total()
         return 0 if total <= quota else _remove(folder, by_minute, total - int(quota * KEPT), deadline)
@@ -79,6 +79,44 @@ def files_in(folder: Path, deadline: float) -> Iterator[os.DirEntry[str]]:
                     os.rmdir(part.path)
         with contextlib.suppress(OSError):
             os.rmdir(scope.path)  # refused while there is something in it
+
+
+class AbandonedFiles:
+    """Temporary files whose writers are dead, of a folder that no quota has swept. Looks at a few folders at a time, so
+    that no call takes long, at all of them in the end, and then again after as long as it takes to be abandoned."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._round: Iterator[None] | None = None
+        self._next = 0.0
+
+    def clean(self, deadline: float) -> None:
+        """Go on, for a moment. What cannot be removed stays."""
+        begun = time.monotonic()
+        if begun < self._next:
+            return
+        self._round = self._round or self._clean_all()
+        while time.monotonic() < min(deadline, begun + SLICE):
+            if next(self._round, DONE) is DONE:
+                self._round, self._next = None, time.monotonic() + ABANDONED
+                return
+
+    def _clean_all(self) -> Iterator[None]:
+        for scope in _folders(self._folder):
+            for part in _folders(scope.path):
+                with contextlib.suppress(OSError), os.scandir(part.path) as files:
+                    for file in files:
+                        if file.name.startswith(TEMPORARY):
+                            _remove_abandoned(file)
+                yield
+
+
+def _remove_abandoned(file: os.DirEntry[str]) -> bool:
+    """Whether it was."""
+    abandoned = time.time() - file.stat(follow_symlinks=False).st_mtime > ABANDONED
+    if abandoned:
+        os.unlink(file.path)
+    return abandoned
 
 
 def _folders(path: Path | str) -> list[os.DirEntry[str]]:

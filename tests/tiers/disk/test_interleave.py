@@ -1,0 +1,14 @@
+"""Fences, compactions, puts and forgets in the order that dice say. By hand there are more."""
+
+from __future__ import annotations
+
+import pytest
+
+from .interleave import case
+from .world import APART, POOLED
+
+
+@pytest.mark.parametrize("first", range(0, 200, 25))
+def test_threads_in_any_order_lose_nothing(first: int) -> None:
+    for seed in range(first, first + 25):
+        case(seed, POOLED if seed % 3 == 2 else APART, lives=1, acts=3)
