@@ -1,8 +1,8 @@
-"""Host limit: how much memory the system lets this process have, so that more is refused at the start. Owns where to
-read it; knows no tier.
+"""Host limit: how much memory this process may have, so that more is refused at start. Owns where to read it; knows no
+tier.
 
-Memory that is asked for is given at once and taken when it is first written: who asks for more than there is runs for
-hours, and is then ended by the kernel without a word. A container's limit is that of its control groups.
+The system hands out memory at once and backs it when it is first written. A process that was given too much runs for
+hours until the kernel kills it. A container's limit is that of its control groups.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from quire.core.records.errors import InputError, say
 from quire.core.records.memory import say_bytes
 
 ROOT = Path("/")
-NO_LIMIT = 1 << 60  # what the old control groups say where there is none is more
+NO_LIMIT = 1 << 60  # version 1 of control groups says more than this where there is no limit
 
 
 def check_host_memory(num_bytes: int, what: str, root: Path = ROOT) -> None:
-    """Refuse more than this process can have, by what the `root` of the file system tells."""
+    """Refuse more than this process may have; `root` is where /proc and /sys are."""
     most = memory_limit(root)
     if most is not None and num_bytes > most:
         fact = f"it cannot be had here (this process, or its container, may have {say_bytes(most)})"
@@ -40,7 +40,7 @@ def _machine(root: Path) -> Iterator[int]:
 
 
 def _group_limits(root: Path) -> Iterator[int]:
-    """Of each control group from this process's up; in a container those above are not seen."""
+    """Of the control group of this process and those above it; in a container the upper ones are not visible."""
     told: list[str] = []
     with suppress(OSError, ValueError):
         told = (root / "proc/self/cgroup").read_text().splitlines()

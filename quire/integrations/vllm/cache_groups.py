@@ -50,7 +50,7 @@ def layer_group(nth: int, group: Any) -> LayerGroup:
         fact = REFUSED.get(kind, "Quire does not know how its layers read")
         raise InputError(say(f"KV cache group {nth} ({kind})", fact, "run this model without QuireConnector"))
     if getattr(group, "host_resident", False) or not getattr(group, "enable_kv_transfer", True):
-        fact = "vLLM keeps its pages outside the device's blocks, or makes them anew from another group's"
+        fact = "vLLM keeps its pages outside the device's blocks, or rebuilds them from another group"
         raise InputError(say(f"KV cache group {nth}", fact, "run this model without QuireConnector"))
     if getattr(group, "is_eagle_group", False):
         fact = "it holds a draft model's layers, whose last pages change after they were stored"
@@ -107,8 +107,8 @@ def disk_slots(disk_bytes: int, page_bytes: int) -> int:
 def slot_bytes(model: Any, world_size: int) -> int:
     """Host memory of one slot, in all ranks: a page of any group.
 
-    From vLLM's allocation, which its scheduler and its workers know alike; of the specs they have different forms. Like
-    the places of vLLM's region they are whole pages of this machine's memory, of 4 or of 64 KiB.
+    From vLLM's allocation, which its scheduler and its workers know alike; of the specs they have different forms.
+    Rounded up to the machine's page size (4 or 64 KiB), as vLLM's region is.
     """
     of_rank = int(model.kv_cache_tensors[0].size) // int(model.num_blocks)
     return -(-of_rank * world_size // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -116,7 +116,7 @@ class EventTranslator:
         self._hear(self._cache.take_events(), names)
 
     def has_news(self) -> bool:
-        """Whether there is something to be told; asked when an engine has nothing else to do."""
+        """Whether events wait to be taken. Called when the engine is idle."""
         self._hear(self._cache.take_events(), None)
         return bool(self._told)
 

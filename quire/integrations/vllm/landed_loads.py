@@ -1,8 +1,8 @@
-"""LandedLoads: requests whose load has ended and that vLLM has not gone on with. Knows their names only.
+"""LandedLoads: requests whose load has finished and that vLLM has not resumed yet. Knows their ids only.
 
-They have blocks, and vLLM reaches them in the order of its queue. Some of its versions stop at the first request that
-lacks blocks, and when those are the blocks of a load that stands behind it nothing ever runs again. A request that is
-told to be asked for again is passed over: so whoever stands before them is, after a step in which nothing ran.
+They hold blocks, and vLLM reaches them in the order of its queue. Some versions stop at the first request that lacks
+blocks; if the loads behind it hold those blocks, nothing ever runs again. `look` may defer a request, and vLLM skips a
+deferred one: after a step that computes nothing, the requests in front are deferred so that vLLM reaches the loads.
 """
 
 from __future__ import annotations
@@ -12,25 +12,22 @@ class LandedLoads:
     """Of one engine."""
 
     def __init__(self) -> None:
-        self._names: set[str] = set()
+        self._ids: set[str] = set()
         self._is_stuck = False
 
-    def __len__(self) -> int:
-        return len(self._names)
+    def add(self, request_id: str) -> None:
+        """Its load has finished or failed; it keeps its blocks until vLLM resumes it."""
+        self._ids.add(request_id)
 
-    def add(self, name: str) -> None:
-        """Its load has ended, well or not; its blocks are still its own."""
-        self._names.add(name)
+    def discard(self, request_id: str) -> None:
+        """vLLM has resumed it, or it is over."""
+        self._ids.discard(request_id)
 
-    def discard(self, name: str) -> None:
-        """vLLM has come to it, or it is over."""
-        self._names.discard(name)
+    def note_step(self, is_empty: bool) -> None:
+        """A step was scheduled. After an empty one the others are deferred for one step, never for two in a row: if the
+        loads lack room as well, a smaller request must still get its turn."""
+        self._is_stuck = is_empty and bool(self._ids) and not self._is_stuck
 
-    def step(self, is_empty: bool) -> None:
-        """A step was ordered. After one that computes nothing others make way in the next, and only there: had those
-        that landed no room either, nobody would be asked any more."""
-        self._is_stuck = is_empty and bool(self._names) and not self._is_stuck
-
-    def go_first(self, name: str) -> bool:
-        """Whether this request should be passed over for them."""
-        return self._is_stuck and bool(self._names) and name not in self._names
+    def defers(self, request_id: str) -> bool:
+        """Whether this request is to be skipped for them now."""
+        return self._is_stuck and bool(self._ids) and request_id not in self._ids

@@ -83,9 +83,9 @@ class SchedulerSide:
     def look(self, request: EngineRequest, computed: int) -> int | None:
         """Tokens behind the first `computed` that can be loaded; what is told is held until `place` or `order`.
 
-        None: pages are on their way into host memory, or others have to go first, and it is to be asked for again.
+        None: vLLM is to ask again. Pages are on their way into host memory, or finished loads are to be resumed first.
         """
-        if self._landed.go_first(request.request_id):
+        if self._landed.defers(request.request_id):
             return None
         self._landed.discard(request.request_id)  # its load failed, and it begins anew
         if not can_share(request):
@@ -221,7 +221,7 @@ class SchedulerSide:
             end = min(request.num_computed_tokens + count, known) // self._size * self._size
             if end > mine.due:  # KV runs ahead of the known tokens with drafts and asynchronous scheduling
                 self.stores.store(mine, end, tables(request_id), orders)
-        self._landed.step(is_empty=not scheduled)
+        self._landed.note_step(is_empty=not scheduled)
         self._step += 1
         return orders
 
@@ -353,8 +353,8 @@ class SchedulerSide:
 
     @property
     def is_pending(self) -> bool:
-        """An engine without requests should go on stepping: a worker has something to report, or is to store, or there
-        is something to tell, which vLLM takes with a step only."""
+        """An engine without requests should go on stepping: a worker has something to report or to store, or events
+        wait, which vLLM takes in a step only."""
         now = self._clock()
         if self.stores.num_carried > 0 or any(now - job.since < PATIENCE for job in self._jobs.values()):
             return True

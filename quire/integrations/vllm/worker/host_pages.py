@@ -141,18 +141,18 @@ def group_layers(groups: Sequence[Any], kv: Mapping[str, KV], num_blocks: int) -
 
 
 def check_named(groups: Sequence[Any], kv: Mapping[str, KV]) -> None:
-    """Refuse a model of which some would be left behind: a tensor of no group that is not one of a group's as well."""
+    """Refuse a model with KV that would not be kept: a tensor of no group that does not alias a group's tensor."""
     named = {name for group in groups for name in group.layer_names}
     known = {kv[name].data_ptr() for name in named if isinstance(kv[name], torch.Tensor)}
     for name, tensor in kv.items():
         if isinstance(tensor, torch.Tensor) and (name in named or tensor.data_ptr() in known):
             continue
-        fact = "its KV is no tensor" if name in named else "it has KV of its own and is in no group: nobody keeps it"
+        fact = "its KV is not a tensor" if name in named else "it has KV of its own and is in no KV cache group"
         raise InputError(say(f"layer {shown(name)}", fact, "run this model without QuireConnector"))
 
 
 def check_sizes(groups: Sequence[Any], kv: Mapping[str, KV], num_blocks: int) -> None:
-    """Refuse layers of which a block has not as many bytes as its spec says: some of it is elsewhere, or another's."""
+    """Refuse layers whose blocks differ in size from their spec: part of them is elsewhere, or the layout differs."""
     for group in groups:
         for name, spec in zip(group.layer_names, layer_specs(group), strict=True):
             told = int(getattr(spec, "unpadded_page_size_bytes", spec.page_size_bytes))
