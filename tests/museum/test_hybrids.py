@@ -1,4 +1,4 @@
-"""Hybrids: models whose layer groups remember differently. A text that comes back is resumed where all of them can.
+"""Hybrids: models whose layer groups remember differently. A prompt resumes where all of them can.
 
 With the others the only state that was kept lay in tokens that nobody else has, and nothing was ever resumed.
 """
@@ -47,6 +47,6 @@ def test_vllm_45238_the_second_turn_of_a_conversation_begins_where_the_first_end
 
 
 def test_vllm_45238_under_vllm_such_a_model_is_refused() -> None:
-    """Its states are not handed to connectors as blocks: by name, at the start, and not as a cache that never hits."""
+    """vLLM does not give connectors its states as blocks. Refused at start, instead of a cache that never hits."""
     with pytest.raises(InputError, match="recurrent states"):
         layer_group(1, group(MambaSpec(block_size=16, page_size_bytes=1)))

@@ -1,4 +1,4 @@
-"""Identity: pages are shared by requests that would compute the same bytes, and by nobody else.
+"""Identity: requests share pages only if they would compute the same bytes.
 
 With the others two things had one name: an adapter and a salt, or the weights before and after an update.
 """
@@ -29,7 +29,7 @@ SCOPES = (
 
 
 def test_vllm_44701_an_adapter_and_a_salt_of_one_name() -> None:
-    """They shared one space of keys: who sent the adapter's name as a salt got its pages, without the adapter."""
+    """They shared one key space: a salt equal to an adapter's name got the pages computed with that adapter."""
     engine = ToyEngine(0, hybrid=False)
     lora = SimpleNamespace(lora_name=NAME)
     serve(engine, ask("adapter", lora_request=lora))
@@ -46,8 +46,8 @@ def test_vllm_44701_no_two_scopes_have_one_name_anywhere() -> None:
 
 
 @pytest.mark.parametrize("mine", SCOPES[:4], ids=range(4))
-def test_vllm_44701_nor_in_a_store_that_machines_share(tmp_path: Path, mine: Scope) -> None:
-    """What one tenant publishes no other is given."""
+def test_vllm_44701_a_shared_store_keeps_scopes_apart(tmp_path: Path, mine: Scope) -> None:
+    """No other scope gets what one scope has published."""
     with ExitStack() as closing:
         one, other = Machine(str(tmp_path / "pages"), host=96), Machine(str(tmp_path / "pages"), host=96)
         closing.callback(one.close)
@@ -59,8 +59,8 @@ def test_vllm_44701_nor_in_a_store_that_machines_share(tmp_path: Path, mine: Sco
                 assert fetch.tokens == (8 if scope == mine else 0)
 
 
-def test_vllm_44701_nor_has_one_image_the_name_of_two() -> None:
-    """The sibling in our connector: an image that is called like the list of two that lie over each other."""
+def test_vllm_44701_one_image_named_like_two_that_overlap() -> None:
+    """The same fault in our connector: an image id equal to the list that names two overlapping images."""
     pair = ask("pair", mm_features=[image(4, 4, "a"), image(6, 4, "b")])
     one = ask("one", mm_features=[image(4, 6, repr(sorted([("a", 0, 4), ("b", 2, 4)])))])
     (first,), (second,) = media_of(pair, 21), media_of(one, 21)
@@ -68,7 +68,7 @@ def test_vllm_44701_nor_has_one_image_the_name_of_two() -> None:
 
 
 def test_vllm_42695_pages_outside_the_engine_outlived_an_update_of_the_weights(tmp_path: Path) -> None:
-    """The device's cache was reset, and the connector's was not. One reset is for host, disk and store alike."""
+    """Only the device's cache was reset. Here one reset covers host memory, disk and store."""
     below = disk_at(tmp_path) | {"shared": str(tmp_path / "store")}
     engine = LastingEngine(0, tmp_path, below, hybrid=False)
     request = ask("old weights")
@@ -95,7 +95,7 @@ def test_vllm_42695_pages_outside_the_engine_outlived_an_update_of_the_weights(t
 
 
 def test_vllm_42695_a_tenants_epoch_is_part_of_what_lies_on_disk(tmp_path: Path) -> None:
-    """In our own cache an update is another epoch: nothing of the one before it is found, here or after a restart."""
+    """In our own cache an update is a new epoch: no page of the old one is found, before or after a restart."""
     first = Kept(tmp_path)
     first.compute(1, Scope(epoch=1))
     assert first.keeper.flush(30.0) and first.found(1, Scope(epoch=2)) == 0
@@ -106,7 +106,7 @@ def test_vllm_42695_a_tenants_epoch_is_part_of_what_lies_on_disk(tmp_path: Path)
 
 
 def test_vllm_42695_what_the_old_weights_are_still_computing_is_not_kept() -> None:
-    """A store that is under way when the weights change is of the old ones."""
+    """A store in flight when the weights change holds KV of the old ones."""
     engine = ToyEngine(0, hybrid=False)
     request = ask("runs")
     assert engine.side.look(request, 0) == 0

@@ -1,6 +1,6 @@
-"""Memory: no more than was asked for, however long it runs, and a host that is full stops nobody.
+"""Memory: no more than configured, however long it runs; a full host tier does not stop the engine.
 
-The others took nearly twice as much, grew until the kernel ended them, or ended themselves once the host was full.
+The others took nearly twice as much, grew until the kernel killed them, or failed an assertion once the host was full.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HOST = 64 << 20
 
 
 def test_vllm_54914_an_engine_with_a_full_host_ended_itself() -> None:
-    """After hours, when every page was in use by some copy: here such a page is not stored, and all requests end."""
+    """After hours, with every page in use by some copy. Here the store is cut short and all requests finish."""
     engine = ToyEngine(2, ranks=2, ahead=True, late=0.7, host=2, blocks=24)
     engine.run(requests(random.Random(2), 20), abort=0.05)
     assert engine.seen["done"] + engine.seen["aborts"] >= 20 and engine.seen["preemptions"]
@@ -64,7 +64,7 @@ def group_files(root: Path, own: str, files: dict[str, str], total: int = 1 << 3
 def test_vllm_53042_the_kernel_ended_what_asked_for_more_than_its_container_may_have(
     tmp_path: Path, own: str, files: dict[str, str], limit: int
 ) -> None:
-    """Hours later, when the memory was first written. Here it is refused at the start."""
+    """Hours later, when the memory was first written. Here it is refused at start."""
     root = group_files(tmp_path, own, {f"sys/fs/cgroup/{name}": text for name, text in files.items()})
     assert memory_limit(root) == limit
     check_host_memory(limit, "host memory", root)
@@ -73,7 +73,7 @@ def test_vllm_53042_the_kernel_ended_what_asked_for_more_than_its_container_may_
 
 
 def test_vllm_53042_the_connector_asks_before_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than this machine has is refused in each of its processes; nothing is known of a machine without files."""
+    """More than this machine has is refused in both roles. Where no limit can be read, nothing is refused."""
     module = under_vllm(monkeypatch)
     for role in Role:
         with pytest.raises(InputError, match=r"host memory of 1000\.0 TB: it cannot be had here"):
@@ -85,7 +85,7 @@ def test_vllm_53042_the_connector_asks_before_it_takes(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("block", [4096, 4097, 70_000])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_vllm_53042_twice_the_host_memory_that_was_asked_for(tmp_path: Path, block: int, ranks: int) -> None:
-    """Pages in host memory, with all that is beside them, are no more than `host`: in one process, and in a file."""
+    """Pages and their checksums take no more than `host`, in one process and in a shared file."""
     model: Any = SimpleNamespace(kv_cache_tensors=[SimpleNamespace(size=7 * block)], num_blocks=7)
     slots, shape = num_slots(model, HOST, ranks), MemoryShape(0, ranks, block, 1, "toy")
     assert slots > HOST // (ranks * block + mmap.PAGESIZE) - 1
@@ -99,7 +99,7 @@ def test_vllm_53042_twice_the_host_memory_that_was_asked_for(tmp_path: Path, blo
 
 
 def test_vllm_53042_a_region_whose_places_are_larger_than_was_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM rounds up to this machine's pages, of 64 KiB on some: so do we, and else nothing is taken."""
+    """vLLM rounds up to the machine's page size, 64 KiB on some. So do we; a region that is still larger is refused."""
     model: Any = SimpleNamespace(kv_cache_tensors=[SimpleNamespace(size=5 * 70_000)], num_blocks=5)
     monkeypatch.setattr(mmap, "PAGESIZE", 65536)
     assert slot_bytes(model, 1) == 131_072 and num_slots(model, HOST, 1) == HOST // 131_072
@@ -118,7 +118,7 @@ def test_vllm_53042_a_region_whose_places_are_larger_than_was_counted(monkeypatc
 
 
 def entries(things: Iterable[object]) -> int:
-    """Of all containers below some objects of ours: what grows without bound grows here."""
+    """Entries of all containers reachable from our objects: a leak shows up here."""
     seen: set[int] = set()
     left, count = list(things), 0
     while left:
@@ -134,7 +134,7 @@ def entries(things: Iterable[object]) -> int:
 
 
 def test_sglang_28902_host_memory_grew_until_the_kernel_ended_it() -> None:
-    """What is kept of requests that are over does not grow, whatever became of them; pages are in memory made once."""
+    """What is kept of finished requests does not grow, however they ended. Pages are allocated once."""
     engine = ToyEngine(5, host=6, blocks=40, failing=0.2, late=0.3)
     sizes: list[int] = []
     for round_ in range(4):

@@ -1,4 +1,4 @@
-"""Overlap: a step is prepared while the one before it still runs. What that one was told must stay as it was told.
+"""Overlap: a step is prepared while the one before it still runs. The inputs of that one must not change.
 
 With the others one position had two slots, or a table was written over before the device had read it.
 """
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 def test_sglang_38140_one_position_had_two_slots_across_steps(store: StoreName) -> None:
-    """Steps that are ordered ahead read and write the slots that those before them do, twins of cached blocks too."""
+    """A position keeps its slot over steps that are prepared ahead, also where its block is cached already."""
     cache = build(store, 16)
     run(cache, Request("twin", tokens(range(10), range(20, 26))))
     (sequence,) = admit(cache, Request("a", tokens(range(10))))
@@ -41,7 +41,7 @@ def test_sglang_38140_one_position_had_two_slots_across_steps(store: StoreName) 
     reason="a step that runs ahead is not known to the cache yet: trim frees at once",
 )
 def test_sglang_38140_a_slot_that_a_step_under_way_writes_was_handed_out(store: StoreName) -> None:
-    """Drafts are taken back while the step that computes them still runs: their slots are nobody's until it has."""
+    """Drafts are trimmed while the step that computes them runs: their slots must stay free until it ends."""
     cache = build(store, 4)
     (sequence,) = admit(cache, Request("a", tokens(range(7))))
     compute(cache, sequence)
@@ -54,7 +54,7 @@ def test_sglang_38140_a_slot_that_a_step_under_way_writes_was_handed_out(store: 
 
 
 def test_tensorrt_llm_15546_a_table_was_written_over_before_its_copy_ran(store: StoreName) -> None:
-    """One buffer for all steps, and an asynchronous copy that reads it later. A packed step has tables of its own."""
+    """All steps shared one buffer, which an asynchronous copy reads later. Here a packed step has its own tables."""
     cache = build(store, 16)
     (sequence,) = admit(cache, Request("a", tokens(range(10))))
     compute(cache, sequence)

@@ -1,6 +1,6 @@
-"""Promises: what a look-up tells is there when it is fetched, whatever others do in between; and nobody holds it after.
+"""Promises: what a lookup reports is there when it is fetched, whatever others do meanwhile, and is not held after.
 
-The others found without holding, or held under one name and let go under another.
+The others looked up without pinning, or unlocked under another key than they locked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.transfer.views import GROUPS, QuireSide
 
 
 def crowd(cache: Cache, name: str, first: int, blocks: int) -> int:
-    """Somebody else asks for so many pages of host memory; how many he gets."""
+    """Another writer asks for so many pages of host memory; how many it gets."""
     wish = Request(name, np.arange(first, first + 4 * blocks, dtype=np.int32))
     made = cache.writer(wish, tier=HOST)
     if isinstance(made, Refusal):
@@ -30,7 +30,7 @@ def crowd(cache: Cache, name: str, first: int, blocks: int) -> int:
 
 
 def test_vllm_39702_a_lookup_that_did_not_hold_what_it_found() -> None:
-    """The engine ended at "expected so many hit tokens, got 0": they were evicted between look and load."""
+    """The hit was evicted between lookup and load, and the engine exited."""
     engine = ToyEngine(0, hybrid=False, host=6)
     serve(engine, ask("first"))
     again = ask("again")
@@ -44,7 +44,7 @@ def test_vllm_39702_a_lookup_that_did_not_hold_what_it_found() -> None:
 
 
 def test_lmcache_4133_more_was_promised_than_came(store: StoreName) -> None:
-    """768 tokens were told, 651 came, and the engine ended. A claim is final: others push out everything else."""
+    """768 tokens were promised, 651 arrived, and the engine exited. A claim is final: others evict everything else."""
     cache = build(store, 8, 8, block_size=8, groups=(PAGE,))
     machine = Machine(cache)
     prompt = tokens(range(48))
@@ -62,22 +62,25 @@ def test_lmcache_4133_more_was_promised_than_came(store: StoreName) -> None:
 
 
 def test_sglang_27631_bringing_pages_up_evicted_those_pages(store: StoreName) -> None:
-    """Room on the device was made by pushing down, room on the host by dropping: what was being brought up went."""
-    cache = build(store, 5, 4, block_size=8, groups=(PAGE,))
+    """Making room on the device needed room on the host, and that evicted the pages being loaded."""
+    cache = build(store, 10, 4, block_size=8, groups=(PAGE,))
     machine = Machine(cache)
     prompt = tokens(range(32))
     cache.release(step(cache, machine, Request("first", prompt)))
-    cache.release(step(cache, machine, Request("other", tokens(range(100, 140)))))
+    cache.release(step(cache, machine, Request("other", tokens(range(100, 180)))))
     assert cache.usage(1).empty == 0 and cache.usage(0).empty == 0  # the host has the first, the device the other
-    (sequence,) = (batch := cache.add_sequence_batch([Request("again", tokens(prompt, 7))])).sequences
+    requests = [Request("new", tokens(range(500, 540))), Request("again", tokens(prompt, 7))]
+    batch = cache.add_sequence_batch(requests)  # the first pushes pages down to where the second's are
+    new, sequence = batch.sequences
     machine.move(batch.plan)
-    assert sequence.start == 32 and machine.read(sequence, 32) == prompt.tolist()
-    cache.release(sequence)
+    assert (new.start, sequence.start) == (0, 32) and machine.read(sequence, 32) == prompt.tolist()
+    for one in (new, sequence):
+        cache.release(one, store=False)
     machine.mover.close()
 
 
-def test_lmcache_3770_let_go_under_another_name_than_it_was_held(store: StoreName) -> None:
-    """The release left out the salt, and the pages of every tenant stayed locked until a time ran out."""
+def test_lmcache_3770_unlocked_under_another_key_than_it_was_locked(store: StoreName) -> None:
+    """The unlock call left out the salt, and the pages stayed locked until a timeout."""
     cache = build(store, 8, block_size=8, groups=(PAGE,))
     machine = Machine(cache)
     for nth, salt in enumerate(("tenant 4", "tenant 5")):
@@ -95,8 +98,8 @@ def test_lmcache_3770_let_go_under_another_name_than_it_was_held(store: StoreNam
     machine.mover.close()
 
 
-def test_vllm_56640_who_has_everything_himself_waits_for_nobody() -> None:
-    """A hit that was wholly local was never reported as done, and its request was held for ever."""
+def test_vllm_56640_an_entirely_local_hit_was_never_reported_as_done() -> None:
+    """Its request waited forever. Here no load is ordered, so none is waited for."""
     engine = ToyEngine(0, hybrid=False)
     serve(engine, ask("first"))
     request = ask("again")
@@ -111,7 +114,7 @@ def test_vllm_56640_who_has_everything_himself_waits_for_nobody() -> None:
 
 
 def test_vllm_56640_nothing_to_send_is_delivered_too() -> None:
-    """The same between two engines: the decoder has all of the prompt, and is told so."""
+    """The same between two engines: the decoder has the whole prompt, and the session still ends."""
     one, key, wish = GROUPS[:1], Key("r"), Request("r", tokens(range(16)))
     rig = Rig(QuireSide(one, (24,)), QuireSide(one, (24,)))
     rig.sides["d"].compute(wish)

@@ -1,4 +1,4 @@
-"""Routers: what they are told of a cache is what it has, after a restart, with windows, and when nothing runs.
+"""Routers: events describe what a cache has, after a restart, with windows, and while the engine is idle.
 
 With the others a router went on sending requests to pages that were long gone, or had never been there.
 """
@@ -30,7 +30,7 @@ HYBRID = (LayerGroup("full"), LayerGroup("near", window=6))
 
 
 def test_llm_d_router_2853_blocks_of_a_restarted_engine_stayed_in_the_index() -> None:
-    """Its numbers began at 0 again, and nobody looked. Here a publisher has a name of its own, and replaces the old."""
+    """Its sequence numbers restarted at 0 unnoticed. Here a new publisher is told apart, and replaces the old one."""
     index = Index()
     worker = Worker(index, "w")
     run(worker.cache, 1, ids(range(16)))
@@ -47,7 +47,7 @@ def test_llm_d_router_2853_blocks_of_a_restarted_engine_stayed_in_the_index() ->
 
 
 def test_llm_d_router_2362_sparse_groups_were_read_as_prefixes(store: StoreName) -> None:
-    """A window keeps its last blocks, the index took them for the first. Here it says what the cache would reuse."""
+    """The index took a window's last blocks for its first. Ours reports what the cache would reuse."""
     index = Index(store=store)
     worker = Worker(index, "w", slots=(40, 11), host=0, groups=HYBRID)
     run(worker.cache, 1, ids(range(34)))
@@ -64,7 +64,7 @@ def test_llm_d_router_2362_sparse_groups_were_read_as_prefixes(store: StoreName)
 
 
 def test_llm_d_router_2362_an_event_names_the_blocks_that_are_there_and_their_tokens() -> None:
-    """One that spans tokens of blocks that a window has passed, without their hashes, cannot be read."""
+    """An event with more tokens than hashes is ambiguous: it spans blocks that the window has passed."""
     engine = ToyEngine(0)
     assert engine.events is not None
     request = ask("windowed")
@@ -79,7 +79,7 @@ def test_llm_d_router_2362_an_event_names_the_blocks_that_are_there_and_their_to
 
 
 def test_aibrix_2287_an_idle_engine_never_told_that_all_was_cleared() -> None:
-    """Events left with a step, and there was none. Here what is to be told keeps the engine stepping until it is."""
+    """Events leave vLLM in a step, and an idle engine takes none. Here unsent events keep it stepping."""
     engine = ToyEngine(0, hybrid=False)
     assert engine.events is not None
     serve(engine, ask("first"))
@@ -92,8 +92,8 @@ def test_aibrix_2287_an_idle_engine_never_told_that_all_was_cleared() -> None:
     assert {name for one in gone for name in one.hashes} == there and not engine.side.is_pending
 
 
-def test_aibrix_2287_what_an_abort_leaves_behind_is_told_too() -> None:
-    """The same of any news of an idle engine: pages that were stored by a request that is over."""
+def test_aibrix_2287_events_of_an_aborted_request_are_sent_while_idle() -> None:
+    """The same for every other event: here pages whose store ends after their request."""
     engine = ToyEngine(0, hybrid=False)
     assert engine.events is not None
     orders = begin(engine, request := ask("aborted"))
@@ -102,8 +102,8 @@ def test_aibrix_2287_what_an_abort_leaves_behind_is_told_too() -> None:
     assert engine.side.is_pending and len(engine.events.take()) == 1 and not engine.side.is_pending
 
 
-def test_aibrix_2287_clearing_an_idle_cache_is_told_by_its_publisher() -> None:
-    """In our own engine nobody has to run for it."""
+def test_aibrix_2287_a_publisher_reports_that_an_idle_cache_was_cleared() -> None:
+    """In our own engine no request has to run for it."""
     index = Index()
     worker = Worker(index, "w")
     run(worker.cache, 1, ids(range(16)))
@@ -113,8 +113,8 @@ def test_aibrix_2287_clearing_an_idle_cache_is_told_by_its_publisher() -> None:
     assert index.find(ids(range(16))) == {} and index.status("w") is Status.EXACT
 
 
-def test_routers_know_what_is_there_after_a_life_of_the_toy() -> None:
-    """The control: told and there are equal after aborts, failures and preemptions, with windows."""
+def test_events_and_pages_agree_after_a_random_run() -> None:
+    """The control: events and pages agree after aborts, failures and preemptions, with windows."""
     engine = ToyEngine(7, host=12, blocks=30, failing=0.2)
     engine.run(requests(random.Random(7), 10), abort=0.1)
     assert len(engine.published) == engine.cache.usage(1).idle > 0

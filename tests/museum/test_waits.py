@@ -1,6 +1,6 @@
-"""Waiting: who waits for pages gets them or computes, in bounded time, and whoever stands in his way makes way.
+"""Waiting: a request that waits for pages gets them or is computed, in bounded time.
 
-With the others requests waited for ever: behind a head of the queue, for a hit that never came, for a dead peer.
+With the others requests waited forever: behind the head of a queue, for a hit that never came, for a dead peer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.transfer.rig import LIMITS, Rig
 
 
 class StrandingQueue:
-    """vLLM's queue as it was: asked from the front; a request that lacks blocks ends the round.
+    """vLLM's queue before 0.32: scanned from the front; a request that lacks blocks ends the scan.
 
     One that was told to be asked for again is passed over. One whose load is under way, or has ended, keeps its blocks
     and its place.
@@ -80,7 +80,7 @@ class StrandingQueue:
 
 @pytest.mark.parametrize("failing", [0.0, 1.1], ids=["loaded", "failed"])
 def test_vllm_57841_loads_parked_behind_a_head_that_cannot_be_scheduled(failing: float) -> None:
-    """Nothing ran, for ever: the head lacks blocks, and those who have them are not reached. They go first here."""
+    """Nothing ran again: the head lacks blocks, and the loads behind it hold them. Here the head is deferred."""
     engine = ToyEngine(0, hybrid=False, host=24, blocks=60)
     serve(engine, ask("first"))
     engine.movers[0].failing_loads = failing
@@ -96,8 +96,8 @@ def test_vllm_57841_loads_parked_behind_a_head_that_cannot_be_scheduled(failing:
     engine.nothing_is_held()
 
 
-def test_vllm_57841_who_landed_and_lacks_room_himself_keeps_nobody_waiting() -> None:
-    """Were others passed over for him every time, nobody would be asked any more."""
+def test_vllm_57841_a_landed_load_without_room_does_not_block_a_smaller_request() -> None:
+    """If others were deferred in every step, no request would be scheduled any more."""
     engine = ToyEngine(0, hybrid=False, host=24, blocks=60)
     serve(engine, ask("first"))
     large, small = ask("large", [*PROMPT[:20], *range(60, 80)]), ask("small", [50] * 9)
@@ -113,7 +113,7 @@ def test_vllm_57841_who_landed_and_lacks_room_himself_keeps_nobody_waiting() -> 
 
 
 def test_vllm_49829_a_hit_that_is_coming_and_never_comes(tmp_path: Path) -> None:
-    """A pending hit had no deadline. Here a disk that does not answer costs `wait` seconds, then it is computed."""
+    """It had no deadline. Here a disk that does not answer costs `wait` seconds; then the prompt is computed."""
     on_disk(tmp_path)
     gate = Event()
     faults = Faults()
@@ -134,7 +134,7 @@ def test_vllm_49829_a_hit_that_is_coming_and_never_comes(tmp_path: Path) -> None
 
 
 def test_vllm_49176_a_page_that_is_cut_short_while_it_is_offered(tmp_path: Path) -> None:
-    """The load failed, the hit was told again, and so on without end. Here it is forgotten when it fails."""
+    """The load failed, the same hit was offered again, and so on. Here a failed page is forgotten."""
     on_disk(tmp_path)
     engine = LastingEngine(1, tmp_path, disk_at(tmp_path), hybrid=False, blocks=60)
     (pages,) = (tmp_path / "disk").glob("*/pages-0")
@@ -167,7 +167,7 @@ def test_vllm_49176_a_load_that_fails_is_not_offered_again() -> None:
 
 
 def test_vllm_46283_aborted_while_the_peer_is_dead() -> None:
-    """The blocks of an aborted transfer were never freed, since the peer that should say so is gone."""
+    """The blocks were never freed, since the peer that should have released them was gone."""
     rig, key = Rig(), Key("r")
     request = Request("r", tokens(range(22)))
     rig.serve(request, key)
@@ -179,6 +179,16 @@ def test_vllm_46283_aborted_while_the_peer_is_dead() -> None:
     for _ in range(8):
         rig.step(LIMITS.lease, names=("d",))
     assert session.verdict is not None and session.verdict.outcome is Outcome.CANCELLED
-    for _ in range(8):  # and the other way round: who sends waits for nobody longer than his lease
+    for _ in range(8):
         rig.step(LIMITS.lease, names=("p",))
     assert rig.sides["d"].taken() == free and rig.empty()
+
+
+def test_vllm_46283_a_sender_whose_receiver_died_before_it_asked() -> None:
+    """The other direction: the pages are held until the lease expires, and no longer."""
+    rig, request = Rig(), Request("r", tokens(range(22)))
+    rig.serve(request, Key("r"))
+    rig.step(LIMITS.lease - 1, names=("p",))
+    assert not rig.empty()
+    (session,) = rig.step(1, names=("p",))
+    assert session.verdict is not None and session.verdict.outcome is Outcome.FAILED and rig.empty()

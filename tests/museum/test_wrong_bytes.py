@@ -1,6 +1,6 @@
-"""Wrong bytes: what is read back is what was computed for that text, all of it, or it is computed.
+"""Wrong bytes: what is read back is exactly what was computed for that text; otherwise it is recomputed.
 
-With the others a copy was late, failed or was cut, and its page was believed.
+With the others a copy was late, failed or incomplete, and its page was used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from quire.tiers.shared import SharedStore
 from tests.integrations.test_vllm_options import full, group
 from tests.integrations.toy_engine import ToyEngine, frozen
 from tests.museum.stand_ins import Role, install, under_vllm, vllm_config
-from tests.museum.toys import ask, begin, carry_out, load, placed, right, serve
+from tests.museum.toys import PROMPT, ask, begin, carry_out, load, placed, right, serve
 from tests.scenarios.conftest import build, tokens
 from tests.scenarios.test_tiers import PAGE, Machine, step
 from tests.tiers.disk.rig import Kept
@@ -38,7 +38,7 @@ SLOT = 4096  # bytes of a small page on disk
 
 
 def test_vllm_52470_blocks_of_a_preempted_request_were_stored_under_its_old_key() -> None:
-    """A store was still reading when its blocks were another's: his KV lay under the wrong text, and was served."""
+    """A store still read the blocks when another request wrote them: its KV was kept under the wrong text."""
     engine = ToyEngine(0, hybrid=False, blocks=60)
     (mover,) = engine.movers
     mover.late = 1.1  # the copy runs some steps later, unless somebody waits for it
@@ -58,9 +58,9 @@ def test_vllm_52470_blocks_of_a_preempted_request_were_stored_under_its_old_key(
 
 
 def test_vllm_49250_computing_after_a_rejected_load_gave_other_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A load that was to be done within a step was rejected, and the step's state stayed ahead of what there was.
+    """A synchronous load was rejected, and the state of its step stayed ahead of the KV.
 
-    Ours are never of a step: the request waits outside, and begins at 0 as one that was never asked for.
+    Ours are asynchronous only: the request waits outside every step, and restarts at token 0.
     """
     module = under_vllm(monkeypatch)
     engine = ToyEngine(0, hybrid=False, blocks=60)
@@ -69,16 +69,17 @@ def test_vllm_49250_computing_after_a_rejected_load_gave_other_tokens(monkeypatc
     assert config.kv_transfer_config.kv_load_failure_policy == "recompute"
     connector.scheduler_side = engine.side
     serve(engine, ask("first"))
-    request = ask("again")
+    request = ask("again", [*PROMPT, *range(30, 45)])
     assert connector.get_num_new_matched_tokens(request, 0) == (20, True)  # asynchronously
+    engine.texts.append(request)
     engine.movers[0].failing_loads = 1.1
     assert load(engine, request, 20) == {"again"}
-    assert engine.side.order({"again": 1}, (), lambda _: frozen(request)).stores == []  # nothing rests on it
+    assert engine.side.order({"again": 16}, (), lambda _: frozen(request)).stores == []  # nothing rests on it
     assert connector.get_num_new_matched_tokens(request, 0) == (0, False)
     placed(engine, request, 40, 0)
-    orders = engine.side.order({"again": 21}, (), lambda _: frozen(request))
-    engine.fill(request, request.tables, 0, 21)
-    assert carry_out(engine, orders) == set() and engine.pages_are_right() == 5
+    orders = engine.side.order({"again": 36}, (), lambda _: frozen(request))
+    engine.fill(request, request.tables, 0, 36)
+    assert carry_out(engine, orders) == set() and engine.pages_are_right() == 5 + 9
     engine.side.finish(request)
     engine.nothing_is_held()
 
@@ -90,7 +91,7 @@ def model_of(engine: ToyEngine) -> Any:
 
 
 def flip_all(path: Path, place: int, every: int) -> None:
-    """One bit of every part of a file that says something."""
+    """Flip one bit in each part of a file that is not empty."""
     data = bytearray(path.read_bytes())
     for at in range(0, len(data), every):
         if any(data[at : at + every]):
@@ -100,7 +101,7 @@ def flip_all(path: Path, place: int, every: int) -> None:
 
 @pytest.mark.parametrize("place", [0, 9, 63])
 def test_vllm_57912_a_file_whose_bits_have_flipped_was_loaded(tmp_path: Path, place: int) -> None:
-    """Only a short file was seen. Here every page on disk has a checksum, and one that does not fit is not brought."""
+    """Only short files were detected. Here every page on disk has a checksum."""
     first = Kept(tmp_path)
     first.compute(1)
     assert first.keeper.flush(30.0)
@@ -113,7 +114,7 @@ def test_vllm_57912_a_file_whose_bits_have_flipped_was_loaded(tmp_path: Path, pl
 
 
 def test_vllm_57912_the_same_in_a_store_that_machines_share(tmp_path: Path) -> None:
-    """And nobody else loads it either."""
+    """No other machine loads such a page either."""
     with ExitStack() as closing:
         one, other = Sharer(str(tmp_path / "pages")), Sharer(str(tmp_path / "pages"))
         closing.callback(one.close)
@@ -135,7 +136,7 @@ def side_tensors(index: int) -> tuple[list[Any], dict[str, Any]]:
 
 
 def test_sglang_38031_a_layers_side_tensor_was_lost_on_the_way_through_host_memory() -> None:
-    """A sparse index lay beside its layer's KV, and came back empty. Here it travels with it."""
+    """A sparse index beside the layer's KV came back empty. Here it travels with the layer."""
     groups, kv = side_tensors(index=1)
     check_named(groups, kv)
     check_sizes(groups, kv, 5)
@@ -151,7 +152,7 @@ def test_sglang_38031_a_layers_side_tensor_was_lost_on_the_way_through_host_memo
 
 
 def test_sglang_38031_a_side_tensor_that_would_not_travel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In no group, in a pool of its own, or behind the bytes that the layer's tensor shows."""
+    """In no group, in a pool of its own, or beyond the bytes of the layer's tensor."""
     groups, kv = side_tensors(index=0)
     module = under_vllm(monkeypatch)
     model = SimpleNamespace(kv_cache_groups=groups, kv_cache_tensors=[SimpleNamespace(size=100)], num_blocks=5)
@@ -167,9 +168,9 @@ def test_sglang_38031_a_side_tensor_that_would_not_travel_is_refused(monkeypatch
 
 
 def test_lmcache_4463_another_layout_under_a_new_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine packed its KV otherwise, everything fitted by size, and what came back was noise.
+    """The engine packed its KV differently; all sizes matched, and the loaded KV was noise.
 
-    A version that was not tried is refused; and with `any_version`, tensors whose blocks are not in one piece are.
+    An untested version is refused; with `any_version`, tensors whose blocks are not contiguous are.
     """
     groups, kv = side_tensors(index=0)
     model = SimpleNamespace(kv_cache_groups=groups, kv_cache_tensors=[SimpleNamespace(size=80)], num_blocks=5)
@@ -185,7 +186,7 @@ def test_lmcache_4463_another_layout_under_a_new_engine(monkeypatch: pytest.Monk
 
 
 class Reclaimed:
-    """A Mooncake client whose batch reads come too late: the memory of a key has another's value by then."""
+    """A Mooncake client whose batch reads come too late: the memory holds another key's value by then."""
 
     kept: dict[str, bytes] = {}  # noqa: RUF012  # one store for all clients
 
@@ -207,7 +208,7 @@ class Reclaimed:
 
 
 def test_mooncake_4239_a_batch_that_was_read_after_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client did not look at the lease, and handed over a page that had taken the place of the one asked for."""
+    """The client skipped the lease check and returned the bytes of another page."""
     install(monkeypatch, {"mooncake.store": {"MooncakeDistributedStore": Reclaimed}})
     monkeypatch.delitem(sys.modules, "quire.tiers.shared.stores.mooncake_store", raising=False)
     from quire.tiers.shared.stores.mooncake_store import MooncakeStore
@@ -227,7 +228,7 @@ def test_mooncake_4239_a_batch_that_was_read_after_its_lease(monkeypatch: pytest
 
 @pytest.mark.parametrize("nth", range(4))
 def test_dynamo_15079_a_transfer_that_failed_counted_as_loaded(store: StoreName, nth: int) -> None:
-    """The answer was made with another request's KV, status 200. Here every move may fail, and costs a recompute."""
+    """The answer used another request's KV, with status 200. Here any move may fail, and costs a recompute."""
     cache = build(store, 5, 8, block_size=8, groups=(PAGE,))
     machine, prompt = Machine(cache), tokens(range(32))
     cache.release(step(cache, machine, Request("first", prompt)))
@@ -250,7 +251,7 @@ def test_dynamo_15079_a_transfer_that_failed_counted_as_loaded(store: StoreName,
 
 
 def test_lmcache_5151_beyond_114_chunks_another_text_came_back(store: StoreName) -> None:
-    """131,072 tokens in 8,192 blocks, down to the host and up again, every byte."""
+    """131,072 tokens in 8,192 blocks, from the host to the device, byte for byte."""
     blocks, size = (8192, 16) if store == "compiled" else (160, 16)  # the plain twin is slow
     cache = build(store, blocks + 1, blocks, block_size=size, groups=(PAGE,), max_length=1 << 18, max_chunk=1 << 18)
     pages = np.random.default_rng(1).integers(0, 256, (blocks, PAGE.page_bytes), np.uint8)
@@ -269,7 +270,7 @@ def test_lmcache_5151_beyond_114_chunks_another_text_came_back(store: StoreName)
 
 
 class LongEngine(ToyEngine):
-    """For prompts of many blocks; it tells no router, whose names for them would take long to make."""
+    """For prompts of many blocks; without events, whose hashes are slow to compute in the toy."""
 
     longest = 1 << 16
 

@@ -32,7 +32,7 @@ def begin(engine: ToyEngine, request: ToyRequest, first: int = 1) -> StepOrders:
 
 
 def carry_out(engine: ToyEngine, orders: StepOrders) -> set[str]:
-    """The workers do what they are told, and are heard; who must compute after all."""
+    """The workers run the orders and report; returns the requests whose load failed."""
     report: WorkerReport | None = None
     failed: set[str] = set()
     for worker in engine.workers:
@@ -52,7 +52,7 @@ def serve(engine: ToyEngine, request: ToyRequest, first: int = 1) -> None:
 
 
 def load(engine: ToyEngine, request: ToyRequest, gain: int, first: int = 20) -> set[str]:
-    """Its pages are loaded into the blocks from `first` on; who must compute after all."""
+    """Load its pages into the blocks from `first` on; returns the requests whose load failed."""
     placed(engine, request, first, gain)
     return carry_out(engine, engine.side.order({}, (), lambda _: request.tables))
 
