@@ -146,4 +146,4 @@ def test_sglang_28902_host_memory_grew_until_the_kernel_ended_it() -> None:
         engine.side.counts.take()
         engine.texts.clear()
         sizes.append(entries([engine.side, *engine.workers]))
-    assert sizes[3] < sizes[1] + 40  # of 20 requests more nothing is left: each had some 40 tokens
+    assert sizes[3] < sizes[1] + 10  # there were 20 more requests: not even one entry is left of each

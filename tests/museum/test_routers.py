@@ -12,6 +12,7 @@ import pytest
 from quire import LayerGroup, Request
 from quire.core.store import StoreName
 from quire.integrations.vllm.kv_events import RemovedBlocks, StoredBlocks
+from quire.integrations.vllm.orders import BadPage, WorkerReport
 from tests.events.lives import build, ids, run
 from tests.events.test_index import Worker
 from tests.integrations.toy_engine import ToyEngine
@@ -76,6 +77,21 @@ def test_llm_d_router_2362_an_event_names_the_blocks_that_are_there_and_their_to
     told = {one.group: one for one in engine.events.take() if isinstance(one, StoredBlocks)}
     assert (told[0].hashes, told[0].parent, told[0].tokens) == (tuple(names[:5]), None, tuple(PROMPT[:20]))
     assert (told[1].hashes, told[1].parent, told[1].tokens) == (tuple(names[3:5]), names[2], tuple(PROMPT[12:20]))
+
+
+def test_llm_d_router_2362_blocks_with_a_gap_between_them_are_two_events() -> None:
+    """A page in the middle could not be stored: no event spans it."""
+    engine = ToyEngine(0, hybrid=False)
+    assert engine.events is not None
+    request = ask("gap")
+    orders = begin(engine, request)
+    (copy,) = orders.stores
+    engine.side.hear(WorkerReport({copy.job: 1}, {copy.job: [BadPage(0, copy.parts[0].slots[2])]}))
+    names, events = request.block_hashes, engine.events.take()
+    assert [(one.hashes, one.tokens) for one in events if isinstance(one, StoredBlocks)] == [
+        (tuple(names[:2]), tuple(PROMPT[:8])),
+        (tuple(names[3:5]), tuple(PROMPT[12:20])),
+    ]
 
 
 def test_aibrix_2287_an_idle_engine_never_told_that_all_was_cleared() -> None:

@@ -281,26 +281,28 @@ class LongEngine(ToyEngine):
 
 
 def test_lmcache_5151_the_same_through_the_connector() -> None:
-    """4,096 blocks: stored in parts by many steps, loaded by one, from and into blocks that lie anywhere."""
+    """4,096 blocks: stored in parts by many steps, loaded by one, from and into scattered blocks."""
     blocks, dice = 4096, np.random.default_rng(5)
     engine = LongEngine(0, hybrid=False, host=blocks + 1, blocks=blocks + 2)
     request, again = (ask(name, list(range(4 * blocks + 1))) for name in ("long", "again"))
     pages = [torch.from_numpy(dice.integers(0, 256, (blocks + 1, 16), np.uint8)) for _ in engine.kv[0][0]]
-    for one, gain in ((request, 0), (again, 4 * blocks)):
-        places = (1 + dice.permutation(blocks + 1)).tolist()
-        assert engine.side.look(one, 0) == gain
-        engine.side.place(one, [places], gain)
-        for layer, bytes_ in zip(engine.kv[0][0], pages, strict=True):
-            layer[places] = 0 if gain else bytes_
-        orders = engine.side.order({} if gain else {"long": 4 * blocks + 1}, (), lambda _, at=places: [at])  # type: ignore[misc]
-        steps = 1
-        while not gain and engine.side.is_pending:
-            assert carry_out(engine, orders) == set()
-            for worker in engine.workers:
-                worker.flush(orders := engine.side.order({}, (), lambda _: None))
-            steps += 1
-        assert carry_out(engine, orders) == set() and steps > 60 * (not gain)
-        engine.side.finish(one)
-    for layer, bytes_ in zip(engine.kv[0][0], pages, strict=True):
-        assert torch.equal(layer[places[:-1]], bytes_[:-1])
+    source, target = ((1 + dice.permutation(blocks + 1)).tolist() for _ in range(2))
+    for layer, page in zip(engine.kv[0][0], pages, strict=True):
+        layer[source] = page
+    assert engine.side.look(request, 0) == 0
+    engine.side.place(request, [source], 0)
+    orders, steps = engine.side.order({"long": 4 * blocks + 1}, (), lambda _: [source]), 0
+    while carry_out(engine, orders) == set() and engine.side.is_pending and steps < 200:
+        orders, steps = engine.side.order({}, (), lambda _: None), steps + 1
+        for worker in engine.workers:
+            worker.flush(orders)
+    engine.side.finish(request)
+    assert 60 < steps < 200 and engine.side.look(again, 0) == 4 * blocks
+    for layer in engine.kv[0][0]:
+        layer[:] = 0
+    engine.side.place(again, [target], 4 * blocks)
+    assert carry_out(engine, engine.side.order({}, (), lambda _: None)) == set()
+    for layer, page in zip(engine.kv[0][0], pages, strict=True):
+        assert torch.equal(layer[target[:-1]], page[:-1])
+    engine.side.finish(again)
     engine.nothing_is_held()
