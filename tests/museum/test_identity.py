@@ -119,5 +119,11 @@ def test_vllm_42695_what_the_old_weights_are_still_computing_is_not_kept() -> No
         worker.received()
         engine.side.hear(worker.report())
     assert kept(engine) == kept(engine, None, Scope(epoch=1)) == 0
+    request.num_computed_tokens = 21
+    request.all_token_ids += range(50, 58)
+    request.tables = [list(range(1, 10))]
+    assert (
+        engine.side.order({"runs": 8}, (), lambda _: request.tables).stores == []
+    )  # nor is what it goes on to compute
     engine.side.finish(request)
     engine.nothing_is_held()
