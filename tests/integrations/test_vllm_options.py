@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import pickle
 import sys
 from types import SimpleNamespace
@@ -18,6 +19,8 @@ from quire.integrations.vllm.orders import BadPage, Copy, Part, StepOrders, Work
 from quire.integrations.vllm.worker.host_pages import HostPages, group_layers, layer_blocks
 from tests.integrations.toy_parts import FullAttentionSpec, SlidingWindowSpec
 
+PLACE = mmap.PAGESIZE  # bytes: what a place in host memory takes at least
+
 
 def group(spec: Any, *names: str, **more: Any) -> Any:
     return SimpleNamespace(kv_cache_spec=spec, layer_names=names or ("layer",), **more)
@@ -27,7 +30,7 @@ def full(size: int = 16, page: int = 100) -> Any:
     return FullAttentionSpec(block_size=size, page_size_bytes=page)
 
 
-def model(*groups: Any, size: int = 4096) -> Any:
+def model(*groups: Any, size: int = PLACE) -> Any:
     return SimpleNamespace(kv_cache_groups=groups, kv_cache_tensors=[SimpleNamespace(size=7 * size)], num_blocks=7)
 
 
@@ -86,7 +89,7 @@ def test_groups_become_layer_groups() -> None:
     assert made.num_pools == 1
     assert (
         made.tiers[0].slots == 0
-        and made.tiers[1].slots == 10**6 // 4096
+        and made.tiers[1].slots == 10**6 // PLACE
         and made.block_size == 16
         and not made.partial_reuse
     )
@@ -96,11 +99,12 @@ def test_groups_become_layer_groups() -> None:
 
 def test_memory_is_shared_by_ranks_and_groups() -> None:
     groups = [group(full(page=100), "a"), group(full(page=20), "b")]
-    assert num_slots(model(*groups), 81920, 1) == 20 and num_slots(model(*groups), 81920, 2) == 10
-    assert num_slots(model(groups[0], size=5000), 81920, 1) == 10  # aligned
-    config(*groups, host=16384, world_size=2)
-    with pytest.raises(InputError, match=r"one block takes 16384 bytes.*give 'host' more"):
-        config(*groups, host=16383, world_size=2)
+    host = 20 * PLACE
+    assert num_slots(model(*groups), host, 1) == 20 and num_slots(model(*groups), host, 2) == 10
+    assert num_slots(model(groups[0], size=PLACE + 4), host, 1) == 10  # aligned
+    config(*groups, host=4 * PLACE, world_size=2)
+    with pytest.raises(InputError, match=rf"one block takes {4 * PLACE} bytes.*give 'host' more"):
+        config(*groups, host=4 * PLACE - 1, world_size=2)
 
 
 class MambaSpec(SimpleNamespace):

@@ -59,7 +59,7 @@ def begun(most: int = 2, **more: Any) -> tuple[ToyEngine, ToyRequest, StepOrders
 
 
 def go_on(engine: ToyEngine, orders: StepOrders) -> None:
-    """The workers run the orders, and are heard."""
+    """The workers run the orders, and are heard; then vLLM takes what is to be told, as with every step."""
     report = None
     for worker in engine.workers:
         worker.flush(orders)
@@ -69,6 +69,8 @@ def go_on(engine: ToyEngine, orders: StepOrders) -> None:
         told = worker.report()
         report = told if report is None or told is None else report.aggregate(told)
     engine.side.hear(report)
+    if engine.events is not None:
+        engine.events.take()
 
 
 def blocks_of(copies: list[Copy]) -> list[list[int]]:

@@ -54,6 +54,7 @@ class ToyEngine:
     """One engine: a scheduler with few blocks and some ranks."""
 
     eviction: Eviction = "adaptive"
+    longest = 256  # tokens of a request
 
     def __init__(
         self, seed: int, *, hybrid: bool = True, ranks: int = 1, ahead: bool = False, late: float = 0.0,
@@ -93,7 +94,7 @@ class ToyEngine:
     def open_side(self, model: Any, slots: int) -> SchedulerSide:
         """The scheduler's side, and its cache."""
         options = ConnectorOptions(slots * slot_bytes(model, self.ranks), self.eviction, receipts=True)
-        cache = Cache(cache_config(model, options, world_size=self.ranks, max_length=256, events=True))
+        cache = Cache(cache_config(model, options, world_size=self.ranks, max_length=self.longest, events=True))
         events, clock = EventTranslator(cache), lambda: self.clock
         return SchedulerSide(cache, options, world_size=self.ranks, clock=clock, events=events)
 
@@ -347,6 +348,7 @@ class ToyEngine:
 
     def nothing_is_held(self) -> None:
         check(self.cache)
+        self._hear_events()  # vLLM takes them with every step
         assert self.side.num_open == 0 and not self.side.is_pending
         assert not self.cache.open_finds() and not self.cache.open_writers() and not self.cache.open_plans()
         assert self.cache.usage(HOST).held == 0

@@ -24,6 +24,7 @@ from quire.engine.model.folders import first_line
 from quire.engine.model.layers import KvShape, Model, StateShape
 from quire.tiers.arena import ArenaTier
 from quire.tiers.base import MemoryTier, PageLayout, Tier
+from quire.tiers.host_limit import check_host_memory
 from quire.tiers.mover import Mover
 
 
@@ -109,6 +110,7 @@ def _host_tiers(config: CacheConfig, device: torch.device) -> list[Tier]:
             continue
         with _memory(config, place):
             sizes = _pool_sizes(config, place)
+            check_host_memory(sum(slots * size for slots, size in sizes), f"{tier.name} memory")
             if device.type == "cpu":  # the system gives such memory when it is first written
                 own = [np.zeros(shape, np.uint8) for shape in sizes]
             else:

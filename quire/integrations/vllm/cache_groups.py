@@ -5,6 +5,7 @@ Looks at the classes of vLLM's specs by their names, so that it runs, and is tes
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,6 @@ REFUSED = {  # the others' names, with what is in the way
     "SlidingWindowMLASpec": "windows that vLLM computes again behind every hit",
 }
 POOL = "host"  # all groups have their pages in one: who needs few pages, a window, leaves the memory to the others
-ALIGNMENT = 4096  # bytes; vLLM's region aligns the places of a block to it
 NO_DRAFT_LAYERS = {"ngram", "ngram_gpu", "suffix"}  # ways to draft that keep no KV of their own
 
 
@@ -49,6 +49,9 @@ def layer_group(nth: int, group: Any) -> LayerGroup:
     for kind in sorted(kinds - FULL - WINDOW):
         fact = REFUSED.get(kind, "Quire does not know how its layers read")
         raise InputError(say(f"KV cache group {nth} ({kind})", fact, "run this model without QuireConnector"))
+    if getattr(group, "host_resident", False) or not getattr(group, "enable_kv_transfer", True):
+        fact = "vLLM keeps its pages outside the device's blocks, or rebuilds them from another group"
+        raise InputError(say(f"KV cache group {nth}", fact, "run this model without QuireConnector"))
     if getattr(group, "is_eagle_group", False):
         fact = "it holds a draft model's layers, whose last pages change after they were stored"
         raise InputError(say(f"KV cache group {nth}", fact, "draft by ngram, or run without QuireConnector"))
@@ -105,9 +108,10 @@ def slot_bytes(model: Any, world_size: int) -> int:
     """Host memory of one slot, in all ranks: a page of any group.
 
     From vLLM's allocation, which its scheduler and its workers know alike; of the specs they have different forms.
+    Rounded up to the machine's page size (4 or 64 KiB), as vLLM's region is.
     """
     of_rank = int(model.kv_cache_tensors[0].size) // int(model.num_blocks)
-    return -(-of_rank * world_size // ALIGNMENT) * ALIGNMENT
+    return -(-of_rank * world_size // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def num_slots(model: Any, host: int, world_size: int) -> int:

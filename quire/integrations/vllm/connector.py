@@ -40,9 +40,18 @@ from quire.integrations.vllm.outer.page_memory import MemoryShape, PageMemory, a
 from quire.integrations.vllm.recording import RequestRecording
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.stores.page_stores import fresh_blocks
-from quire.integrations.vllm.worker.host_pages import HostPages, RankMemory, group_layers, layer_form, part_bytes
+from quire.integrations.vllm.worker.host_pages import (
+    HostPages,
+    RankMemory,
+    check_named,
+    check_sizes,
+    group_layers,
+    layer_form,
+    part_bytes,
+)
 from quire.integrations.vllm.worker.region_pages import RegionPages, region_pages
 from quire.integrations.vllm.worker.worker_side import PageMover, WorkerSide
+from quire.tiers.host_limit import check_host_memory
 
 log = logging.getLogger(__name__)
 BEYOND = 128  # tokens that a request may be longer than the model's length, while drafts are taken back
@@ -66,6 +75,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         told = vllm_config.kv_events_config
         self._with_events = told is not None and told.enable_kv_cache_events
         check_outer(self._options, parallel)
+        check_host_memory(self._options.host // max(1, getattr(parallel, "nnodes", 1)), "host memory")
         self._groups = kv_cache_config.kv_cache_groups
         self._world_size = parallel.world_size
         self.scheduler_side: SchedulerSide | None = None
@@ -196,10 +206,12 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
     def open_mover(self, kv_caches: dict[str, Any]) -> PageMover:
         """Who copies this rank's bytes."""
         slots = num_slots(self._kv_cache_config, self._options.host, self._world_size)
+        check_named(self._groups, kv_caches)
         if not current_platform.is_cpu():
             pages = region_pages(self._vllm_config, self._kv_cache_config, kv_caches, slots)
             self.announce(pages, kv_caches, slots)
             return pages
+        check_sizes(self._groups, kv_caches, self._kv_cache_config.num_blocks)
         layers, memory = group_layers(self._groups, kv_caches, self._kv_cache_config.num_blocks), None
         if self._options.outer:
             form = layer_form(self._groups, kv_caches)

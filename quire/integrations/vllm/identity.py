@@ -97,7 +97,8 @@ def media_of(request: EngineRequest, tokens: int) -> tuple[Media, ...]:
 def _digest(names: list[tuple[str, int, int]]) -> bytes:
     """Of one image, or of several things that lie over each other, in whatever order they are given."""
     told = names[0][0] if len(names) == 1 else repr(sorted(names))
-    return blake2b(told.encode("utf-8", "surrogatepass"), digest_size=32).digest()
+    first = b"" if len(names) == 1 else b"\xff"  # no text begins with it: an image may be named like such a list
+    return blake2b(first + told.encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
 
 def params_of(request: EngineRequest) -> Mapping[str, Any]:

@@ -115,6 +115,11 @@ class EventTranslator:
         self.learn(names, tokens, asked)
         self._hear(self._cache.take_events(), names)
 
+    def has_news(self) -> bool:
+        """Whether events wait to be taken. Called when the engine is idle."""
+        self._hear(self._cache.take_events(), None)
+        return bool(self._told)
+
     def take(self) -> list[StoredBlocks | RemovedBlocks]:
         """What is to be told since the last call."""
         self._hear(self._cache.take_events(), None)

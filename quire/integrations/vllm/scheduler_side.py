@@ -22,6 +22,7 @@ from quire.integrations.vllm.cache_groups import HOST
 from quire.integrations.vllm.connector_counts import ConnectorCounts
 from quire.integrations.vllm.identity import PARAMS, EngineRequest, adapter_name, can_share, params_of, scope_of
 from quire.integrations.vllm.kv_events import EventTranslator
+from quire.integrations.vllm.landed_loads import LandedLoads
 from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.orders import BadPage, Copy, Part, StepOrders, WorkerReport
 from quire.integrations.vllm.outer.outer_pages import OuterPages
@@ -54,6 +55,7 @@ class SchedulerSide:
         self._jobs: dict[int, StoreJob] = {}
         self._orders = StepOrders()
         self._coming: set[str] = set()  # requests that are passed over
+        self._landed = LandedLoads()
         self._failures: dict[str, int] = {}
         self._receipts: dict[str, dict[str, Any]] = {}
         self._step = self._next = self._epoch = 0
@@ -81,8 +83,11 @@ class SchedulerSide:
     def look(self, request: EngineRequest, computed: int) -> int | None:
         """Tokens behind the first `computed` that can be loaded; what is told is held until `place` or `order`.
 
-        None: pages are on their way into host memory, and the request is to be asked for again.
+        None: vLLM is to ask again. Pages are on their way into host memory, or finished loads are to be resumed first.
         """
+        if self._landed.defers(request.request_id):
+            return None
+        self._landed.discard(request.request_id)  # its load failed, and it begins anew
         if not can_share(request):
             return 0
         stay = self._stay_of(request)
@@ -135,6 +140,7 @@ class SchedulerSide:
             self._note_use(stay, external)
             stay.end_ahead()
         if not external:
+            self._landed.discard(request.request_id)
             stay.let_go()
             if stay.writer is None and not stay.full and stay.request.num_prompt_tokens >= self._size:
                 stay.open_writer(self.cache)  # here, where little else is to do, and not in its first step
@@ -173,6 +179,7 @@ class SchedulerSide:
         """vLLM waits for a load that cannot be: it is told that it failed, and the request is computed."""
         stay.let_go()
         self._failures[stay.request.request_id] = MOST_FAILURES
+        self._landed.add(stay.request.request_id)
         self._orders.refused.append(stay.request.request_id)
         self.counts.add("refused_loads")
 
@@ -214,6 +221,7 @@ class SchedulerSide:
             end = min(request.num_computed_tokens + count, known) // self._size * self._size
             if end > mine.due:  # KV runs ahead of the known tokens with drafts and asynchronous scheduling
                 self.stores.store(mine, end, tables(request_id), orders)
+        self._landed.note_step(is_empty=not scheduled)
         self._step += 1
         return orders
 
@@ -251,11 +259,13 @@ class SchedulerSide:
 
     def _loaded(self, job: StoreJob) -> None:
         """Bad pages are lost at once: as long as they were offered, vLLM would ask for them again and again."""
-        stay = job.stay
+        stay, request_id = job.stay, job.stay.request.request_id
         stay.load = None
+        is_open = request_id in self._texts  # else it was aborted, and asks for nothing more
+        if is_open:
+            self._landed.add(request_id)
         if job.bad:
-            request_id = stay.request.request_id
-            if request_id in self._texts:  # else it was aborted, and asks for nothing more
+            if is_open:
                 self._failures[request_id] = self._failures.get(request_id, 0) + 1
             self.counts.add("failed_loads")
             self._lose(job.bad)
@@ -300,6 +310,7 @@ class SchedulerSide:
             self._end(stay)
         self._texts.pop(request.request_id, None)
         self._failures.pop(request.request_id, None)
+        self._landed.discard(request.request_id)
         receipt = self._receipts.pop(request.request_id, None)
         return None if receipt is None else {PARAMS: {"receipt": receipt}}
 
@@ -342,9 +353,12 @@ class SchedulerSide:
 
     @property
     def is_pending(self) -> bool:
-        """An engine without requests should go on stepping: a worker has something to report, or is to store."""
+        """An engine without requests should go on stepping: a worker has something to report or to store, or events
+        wait, which vLLM takes in a step only."""
         now = self._clock()
-        return self.stores.num_carried > 0 or any(now - job.since < PATIENCE for job in self._jobs.values())
+        if self.stores.num_carried > 0 or any(now - job.since < PATIENCE for job in self._jobs.values()):
+            return True
+        return self.events is not None and self.events.has_news()
 
     @property
     def is_coming(self) -> bool:

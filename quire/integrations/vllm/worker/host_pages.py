@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, say, shown
+from quire.integrations.vllm.cache_groups import layer_specs
 from quire.integrations.vllm.orders import BadPage, Copy, Part
 from quire.integrations.vllm.outer.page_memory import PageMemory
 from quire.tiers.base import Bytes
@@ -137,6 +138,28 @@ def part_bytes(layers: Sequence[Sequence[KV]]) -> list[int]:
 def group_layers(groups: Sequence[Any], kv: Mapping[str, KV], num_blocks: int) -> list[list[KV]]:
     """The layers of vLLM's groups as blocks of bytes; layers that use another one's KV are in none of them."""
     return [[layer_blocks(name, kv[name], num_blocks) for name in group.layer_names] for group in groups]
+
+
+def check_named(groups: Sequence[Any], kv: Mapping[str, KV]) -> None:
+    """Refuse a model with KV that would not be kept: a tensor of no group that does not alias a group's tensor."""
+    named = {name for group in groups for name in group.layer_names}
+    known = {kv[name].data_ptr() for name in named if isinstance(kv[name], torch.Tensor)}
+    for name, tensor in kv.items():
+        if isinstance(tensor, torch.Tensor) and (name in named or tensor.data_ptr() in known):
+            continue
+        fact = "its KV is not a tensor" if name in named else "it has KV of its own and is in no KV cache group"
+        raise InputError(say(f"layer {shown(name)}", fact, "run this model without QuireConnector"))
+
+
+def check_sizes(groups: Sequence[Any], kv: Mapping[str, KV], num_blocks: int) -> None:
+    """Refuse layers whose blocks differ in size from their spec: part of them is elsewhere, or the layout differs."""
+    for group in groups:
+        for name, spec in zip(group.layer_names, layer_specs(group), strict=True):
+            told = int(getattr(spec, "unpadded_page_size_bytes", spec.page_size_bytes))
+            found = kv[name].numel() * kv[name].element_size() / num_blocks
+            if found != told:
+                fact = f"its tensor has {found:g} bytes for a block, and its spec says {told}"
+                raise InputError(say(f"layer {shown(name)}", fact, "run this model without QuireConnector"))
 
 
 def layer_form(groups: Sequence[Any], kv: Mapping[str, KV]) -> str:

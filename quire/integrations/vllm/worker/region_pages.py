@@ -18,6 +18,7 @@ from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
 from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
 
 from quire.core.records.errors import InputError, StateError, say
+from quire.integrations.vllm.cache_groups import slot_bytes
 from quire.integrations.vllm.orders import Copy
 from quire.integrations.vllm.worker.host_pages import Ended
 
@@ -97,6 +98,10 @@ def region_pages(
     # more than enough for the chunks that we use: vLLM divides by its own, aligned size
     plenty = 1 << 62
     size = spec_type(replace(config, extra_config={"cpu_bytes_to_use": plenty})).kv_bytes_per_chunk
+    ours = slot_bytes(kv_cache_config, vllm_config.parallel_config.world_size)
+    if size > ours:
+        fact = f"vLLM's region takes {size} bytes for a block, and 'host' was divided by {ours}"
+        raise InputError(say("host memory for this model", fact, "run it without QuireConnector"))
     spec = spec_type(replace(config, extra_config={"cpu_bytes_to_use": size * slots}))
     registered = OffloadingConnectorWorker(spec, vllm_config, kv_cache_config)
     registered.register_kv_caches(kv_caches)
