@@ -14,7 +14,7 @@ from quire.serve.answers.completion_form import CompletionForm
 from quire.serve.answers.form import AnswerHead, Shown
 from quire.serve.answers.generate import StreamOptions, generate
 from quire.serve.auth import scope_of
-from quire.serve.errors import ApiError, told
+from quire.serve.errors import RETRY_AFTER, ApiError, told
 from quire.serve.exchange import ID, Exchange
 from quire.serve.prompts import LONG
 from quire.serve.protocol.fields import Fields, read_fields
@@ -130,9 +130,13 @@ async def health(service: Service, exchange: Exchange, tenant: str) -> None:
 
 
 async def ready(service: Service, exchange: Exchange, tenant: str) -> None:
-    """GET /ready: whether it takes requests."""
+    """GET /ready: whether it takes requests, and every thread is at work."""
     if service.ending:
         raise ApiError(503, say("the server", "it is shutting down", "ask another one"), code="shutting_down")
+    for part, why in service.troubles.items():
+        if part != "engine":  # which /health tells, with what to do
+            cure = "ask another one until it is back"
+            raise ApiError(503, say(f"the {part}", why, cure), code="not_ready", headers=RETRY_AFTER)
     await health(service, exchange, tenant)
 
 

@@ -20,6 +20,7 @@ from quire.engine.choose.sampling import Sampling
 from quire.engine.engine import Engine
 from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
+from quire.engine.watch import troubles
 from quire.serve.answers.answer_stream import AnswerStream, LoopStream
 from quire.serve.answers.token_words import TokenWords
 from quire.serve.errors import RETRY_AFTER, ApiError
@@ -71,6 +72,11 @@ class Service:
     def wrong(self) -> str | None:
         """Why it cannot compute, if it cannot."""
         return self.llm.loop.error
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """By part what is wrong with its threads; while there is something, others should be asked."""
+        return troubles(self.llm)
 
     def now(self) -> int:
         """The time of a reply, as clients know it."""
