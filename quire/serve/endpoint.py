@@ -19,6 +19,7 @@ from quire.serve.exchange import ClientGone, Exchange, Receive, Send, event
 from quire.serve.service import Service
 
 CLIENT_LEFT = 499  # as nginx says it
+METRICS = "/metrics"  # told until the end
 _log = logging.getLogger("quire.serve")
 Handler = Callable[[Service, Exchange, str], Awaitable[None]]
 
@@ -42,7 +43,10 @@ class HttpEndpoint:
         status = 500
         self._service.metrics.begun()
         try:
-            await self._handle(self._service, exchange, self._tenant(exchange))
+            tenant = self._tenant(exchange)
+            if not self._is_open and self._path != METRICS:
+                self._service.check_open()
+            await self._handle(self._service, exchange, tenant)
             status = exchange.status
         except ClientGone:
             status = CLIENT_LEFT

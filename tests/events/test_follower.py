@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import zmq
 
-from quire import InputError, StateError
+from quire import InputError
 from quire.events import Follower, Index, Status
 from quire.events.follow import follower as follower_file
 from quire.events.follow.stream_state import ReplayRequest
