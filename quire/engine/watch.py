@@ -6,12 +6,15 @@ docs/deploy.md says of each what it is for, what watches it and how it comes bac
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from quire.core.records.errors import without_words
 
 if TYPE_CHECKING:
     from quire.engine.llm import LLM
+
+KEEPER = "quire-keeper"  # the thread of a disk's keeper: whatever the disk does, it is there
 
 
 def troubles(llm: LLM) -> dict[str, str]:
@@ -24,7 +27,7 @@ def troubles(llm: LLM) -> dict[str, str]:
         found["publisher"] = f"it has failed with {without_words(llm.publisher.failure)}, and tries again"
     if llm.shared is not None and llm.shared.stopped:
         found["store"] = f"{llm.shared.stopped} of its threads have ended"
-    if llm.disk is not None and llm.disk.stopped:
+    if llm.disk is not None and not any(thread.name == KEEPER for thread in threading.enumerate()):
         found["disk"] = "its thread has ended"
     return {part: why for part, why in found.items() if why is not None}
 

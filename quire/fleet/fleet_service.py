@@ -99,7 +99,7 @@ class FleetService(Service):
             for stream in opened:
                 stream.close()
                 self._open.discard(stream)
-                self._fleet_metrics.stream_over(stream)
+                self._fleet_metrics.stream_over(stream, wanted.tenant)
 
     async def look(self, path: str, query: str, authorization: str) -> Reply | None:
         """The page of all workers, and of each."""

@@ -75,6 +75,7 @@ class Exchange:
         given = self.header(b"x-request-id").decode("latin-1")
         self.has_own_id = ID.fullmatch(given) is not None
         self.id = given if self.has_own_id else f"{_PROCESS}{next(_NUMBERS):08x}"
+        self.tenant = ""  # who asks, where keys say so
         self.status = 0  # 0: nothing was sent
         self.is_events = False
         self.body_size = 0

@@ -146,8 +146,8 @@ async def version(service: Service, exchange: Exchange, tenant: str) -> None:
 
 
 async def metrics(service: Service, exchange: Exchange, tenant: str) -> None:
-    """GET /metrics, for Prometheus."""
-    data = service.metrics.text()
+    """GET /metrics, for Prometheus: a tenant's own numbers, or to the operator, and where there are no keys, all."""
+    data = service.metrics.text(tenant)
     await exchange.reply_bytes(200, data, "text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -276,7 +276,8 @@ def _generation(
 ) -> Generation:
     settings = service.settings
     bounds = RetentionBounds(settings.max_retain_seconds, settings.max_retain_priority)
-    return Generation(prompts, sampling, scope_of(tenant, asked["cache_salt"]), retention_of(asked, bounds))
+    scope = scope_of(tenant, asked["cache_salt"])
+    return Generation(prompts, sampling, scope, retention_of(asked, bounds), tenant)
 
 
 def _text(service: Service, tokens: list[int], special: bool = False) -> str:

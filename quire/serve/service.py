@@ -23,6 +23,7 @@ from quire.engine.llm import LLM
 from quire.engine.watch import troubles
 from quire.serve.answers.answer_stream import AnswerStream, LoopStream
 from quire.serve.answers.token_words import TokenWords
+from quire.serve.auth import NOBODY
 from quire.serve.errors import RETRY_AFTER, ApiError
 from quire.serve.exchange import BodyRoom
 from quire.serve.metrics.engine_source import EngineSource
@@ -41,6 +42,7 @@ class Generation:
     sampling: Sampling
     scope: Scope
     retention: Retention | None = None
+    tenant: str = NOBODY
 
     def __repr__(self) -> str:
         return f"Generation({len(self.prompts)} prompts, {self.sampling!r})"
@@ -105,7 +107,7 @@ class Service:
             for stream in began:
                 stream.close()
                 self._streams.discard(stream)
-                self._run_metrics.run_over(stream)
+                self._run_metrics.run_over(stream, wanted.tenant)
                 if self._viewed is not None:
                     self._viewed.run_over(stream.run)
 

@@ -183,7 +183,7 @@ def test_whose_request_is_still_coming_makes_room_when_nobody_is_idle() -> None:
     limit: OpenConnections[Line] = OpenConnections(3)
     honest = Line(is_idle=False, is_reading=True)
     dripping = [Line(is_idle=False, is_reading=True) for _ in range(2)]
-    assert limit.add(honest, "10.0.0.1") and all([limit.add(line, "10.0.0.2") for line in dripping])
+    assert limit.add(honest, "10.0.0.1") and all(limit.add(line, "10.0.0.2") for line in dripping)
     assert limit.add(Line(is_idle=False), "10.0.0.3") and dripping[0].is_told and not dripping[0].over
     assert not dripping[1].is_told and not honest.is_told and len(limit) == 3
     assert limit.num_open == 4, "who is told takes a moment to go"

@@ -8,7 +8,7 @@ then      one whose request is still coming, chosen likewise
 else      nobody: what is being answered goes on, and the newcomer gets one of a few places in reserve. There it may
           ask whether the server is well; it is told to come back when it asks for more
 
-Who goes is told to come back, which takes a moment: that is in reserve, too. Only when that is full somebody is cut off.
+Who goes is told to come back, which takes a moment: that is in reserve, too. Only when that is full one is cut off.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class OpenConnections(Generic[T]):
         self._reserved: dict[T, str] = {}  # oldest first
         if self.most < most:
             _log.warning(
-                "this process may have %d files open: that is room for %d connections, not for %d; raise it (ulimit -n)",
+                "this process may have %d files open, which is room for %d connections and not for %d: raise ulimit -n",
                 files, self.most, most,
             )  # fmt: skip
 

@@ -147,11 +147,6 @@ class DiskKeeper:
         self._folder.close()
 
     @property
-    def stopped(self) -> bool:
-        """Whether its thread has ended, though nobody closed it."""
-        return not self._closing and not self._thread.is_alive()
-
-    @property
     def hold_mark(self) -> int | None:
         """None while it holds pages to copy them down; else a number: it held none between two equal ones."""
         return None if self._holding else self._num_held
