@@ -90,7 +90,8 @@ class Target:
 
     def numbers(self, key: str | None = None) -> dict[str, float]:
         """Lines of /metrics."""
-        lines = self.ask("GET", "/metrics", key=key)[1].decode().splitlines()
+        status, data = self.ask("GET", "/metrics", key=key)
+        lines = data.decode().splitlines() if status == 200 else []
         pairs = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
         return {name: float(value) for name, _, value in pairs}
 
