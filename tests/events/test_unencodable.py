@@ -95,10 +95,14 @@ def test_a_thread_that_fails_opens_its_sockets_anew(
     with published(cache) as publisher, heard_by_hand() as (index, follower):
         follower.follow("w", publisher.endpoint, publisher.replay_endpoint)
         where = publisher.endpoint, publisher.replay_endpoint
+        publisher.tell()
+        sent(publisher)
+        assert publisher.tell() == 0, "nothing has changed"
         monkeypatch.setattr(publisher._replay_server, "serve", broken)
         publisher._wake()
         until(lambda: publisher.restarts == 1, "again")
         assert (publisher.endpoint, publisher.replay_endpoint) == where and publisher.failure is None
+        assert publisher.tell(), "the whole state, for routers that cannot ask"
         run(cache, 1, ids(range(8)))
         until(lambda: publisher.tell() is not None, "told")
         until(lambda: exact(index, publisher) and len(index.pages("w", 0)) == 2, "heard by who was there before")
