@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
+
 from quire.core.records.config import MOST_SLOTS, CacheConfig
 from quire.core.records.errors import InputError, say
 from quire.core.records.groups import LayerGroup, pools_of
@@ -40,6 +42,24 @@ def fitting(
         others = device if not has_host else tuple(map(sum, zip(device, settings["host_pages"], strict=True)))
         settings["disk_pages"] = _tier_pages(("disk", _for_pages(disk_bytes, groups)), groups, load, others)
     return EngineConfig(device, **settings)
+
+
+def check_room(model: Model, device: str, device_bytes: int | str) -> None:
+    """Refuse what a GPU cannot hold: the weights of a model (which need not be read yet) and so much for pages."""
+    where = torch.device(device)
+    if where.type != "cuda":
+        return
+    total = torch.cuda.get_device_properties(where).total_memory
+    check_total(sum(one.numel() * one.element_size() for one in model.module.parameters()), device_bytes, total)
+
+
+def check_total(weights: int, device_bytes: int | str, total: int) -> None:
+    """Refuse pages that do not fit beside the weights into so much memory."""
+    pages = parse_bytes(device_bytes, "device memory")
+    if weights + pages > total:
+        fact = f"with {say_bytes(weights)} of weights that is more than the {say_bytes(total)} of the device"
+        left = f"give at most {say_bytes(max(0, total - weights))}"
+        raise InputError(say(f"device memory of {say_bytes(pages)}", fact, left))
 
 
 def _for_pages(disk_bytes: int | str, groups: tuple[LayerGroup, ...]) -> int:

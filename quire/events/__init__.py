@@ -20,7 +20,8 @@ from quire.events.follow.follower import Follower
 from quire.events.follow.index import Holding, Index
 from quire.events.follow.recording import RecordedMessage, Recording, messages, replay
 from quire.events.follow.stream_state import ReplayRequest, Report, Status
-from quire.events.publish.publisher import Publisher, Room
+from quire.events.publish.publisher import Publisher
+from quire.events.publish.room import Room
 from quire.events.wire.curve_keys import Keys
 
 __all__ = [

@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from quire.fleet.fleet_stream import FleetStream
 from quire.fleet.worker_book import WorkerBook
+from quire.serve.auth import NOBODY
 from quire.serve.metrics.families import Families
 from quire.serve.metrics.http_metrics import HttpMetrics
 
@@ -23,13 +24,15 @@ _COUNTERS = {
 }
 
 
-class FleetMetrics(HttpMetrics):
-    """Of one server."""
+class StreamMetrics(HttpMetrics):
+    """What is counted of answers, for all or for one tenant."""
 
-    def __init__(self, model: str, books: Callable[[], list[WorkerBook]]) -> None:
+    def __init__(self, model: str) -> None:
         super().__init__(model)
         self._counters = {name: self.tallies.counter(name, what) for name, what in _COUNTERS.items()}
-        self.registry.register(_BookCollector(books, Families(self._labels)))
+
+    def _new_tenant(self) -> HttpMetrics:
+        return StreamMetrics(self._labels["model_name"])
 
     def resumed(self) -> None:
         """An answer goes on with another worker."""
@@ -39,12 +42,26 @@ class FleetMetrics(HttpMetrics):
         """For the live page."""
         return {name: self._counters[f"quire:fleet_{name}"].value for name in ("lost", "resumed")}
 
-    def stream_over(self, stream: FleetStream) -> None:
+    def stream_over(self, stream: FleetStream, tenant: str = NOBODY) -> None:
         """An answer is over, or nobody waits for it any more."""
+        self._count(stream)
+        own = self.of_tenant(tenant)
+        if own is not self and isinstance(own, StreamMetrics):
+            own._count(stream)
+
+    def _count(self, stream: FleetStream) -> None:
         self._counters["vllm:prompt_tokens"].inc(len(stream.prompt))
         self._counters["vllm:prompt_tokens_cached"].inc(stream.reused)
         self._counters["vllm:generation_tokens"].inc(sum(len(answer.tokens) for answer in stream.answers))
         self._counters["quire:fleet_lost"].inc(stream.num_losses)
+
+
+class FleetMetrics(StreamMetrics):
+    """Of one server."""
+
+    def __init__(self, model: str, books: Callable[[], list[WorkerBook]]) -> None:
+        super().__init__(model)
+        self.registry.register(_BookCollector(books, Families(self._labels)))
 
 
 class _BookCollector(Collector):

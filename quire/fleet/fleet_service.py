@@ -68,6 +68,11 @@ class FleetService(Service):
         return None if any(book.statuses() for book in self._books()) else "there is no worker"
 
     @property
+    def troubles(self) -> dict[str, str]:
+        """Workers have threads of their own, and Ray asks each how it is."""
+        return {} if self.wrong is None else {"fleet": self.wrong}
+
+    @property
     def num_streams(self) -> int:
         """Answers under way."""
         return len(self._open)
@@ -94,7 +99,7 @@ class FleetService(Service):
             for stream in opened:
                 stream.close()
                 self._open.discard(stream)
-                self._fleet_metrics.stream_over(stream)
+                self._fleet_metrics.stream_over(stream, wanted.tenant)
 
     async def look(self, path: str, query: str, authorization: str) -> Reply | None:
         """The page of all workers, and of each."""

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from quire.core.records.errors import InputError, MissingExtra, StateError
+from quire.core.records.errors import InputError, MissingExtra, StateError, say
 from quire.engine.engine import Engine
 from quire.engine.front.feed import Piece
 from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
 from quire.engine.submission import EngineBusy
+from quire.engine.watch import troubles
 from quire.fleet.work import FleetWork, LookAt, MorePieces, Over, Taken, WorkerFacts, WorkerMessage, WorkRefused
 from quire.serve.metrics.engine_source import EngineSource
 from quire.serve.service import longest_request
@@ -38,8 +39,10 @@ class FleetWorker:
         return WorkerFacts(self.llm.loop.call(longest_request), engine.vocabulary)
 
     def check(self) -> None:
-        """Refuse to go on with an engine that has failed."""
+        """Refuse to go on with an engine that has failed, or a thread that is gone."""
         self.llm.loop.check_open("a worker")
+        for part, why in troubles(self.llm).items():
+            raise StateError(say(f"the {part} of a worker", why, "make a new one"))
 
     def look(self, asked: LookAt) -> Reply:
         """What the live page is told of this worker's cache; who may look, the server has decided."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from quire.core.cache import Cache
 from quire.core.life.release import tokens_of
-from quire.core.records.errors import InputError, say, shown
+from quire.core.records.errors import InputError, say, shown, without_words
 from quire.core.records.identity import Scope, Words
 from quire.core.records.request import Int32
 from quire.core.state.sequence import Sequence
@@ -103,7 +103,7 @@ class Regret:
         self._num_path = self._numbers = self._lost = 0
         self._put_tokens = self._taken_tokens = 0  # one is the cache's, one the thread's: the difference waits
         self.latest: RegretReport | None = None  # what the thread or `report` has made last
-        self.error: str | None = None  # why the thread has ended, if it has
+        self.error: str | None = None  # what was wrong the last time that something was left out, if it was
         self._evaluation: Iterator[RegretReport | None] | None = None
         self._due = clock()
         self._wake, self._closed = threading.Event(), False
@@ -220,6 +220,16 @@ class Regret:
                     return False
             return True
 
+    def _pass_over(self, wrong: Exception) -> bool:
+        """What could not be watched, or judged, is left out and counted; the first is told. Whether there is more."""
+        if self.error is None:
+            _log.warning("some of what regret watches is left out: %s", without_words(wrong))
+        self.error = without_words(wrong)
+        with self._lock:
+            self._lost += 1
+            self._evaluation, self._due = None, self._clock() + EVERY
+        return bool(self._queue)
+
     def _take(self) -> None:
         """The next of the queue, into the traffic."""
         item = self._queue.popleft()
@@ -266,11 +276,8 @@ def _work(regret: weakref.ref[Regret], wake: threading.Event) -> None:
         wake.clear()
         try:
             more = found._slice()
-        except Exception as wrong:  # whatever it is, it ends the watching and nothing else
-            found.error = f"{type(wrong).__name__}: {wrong}"
-            _log.warning("regret is not watched any more: %s", found.error)
-            found.close()
-            return
+        except Exception as wrong:  # whatever it is, the next requests are watched all the same
+            more = found._pass_over(wrong)
         found = None
         rest = (time.thread_time() - spent) / SHARE - (time.perf_counter() - began)
         if rest > 0:

@@ -19,6 +19,7 @@ from quire.serve.exchange import ClientGone, Exchange, Receive, Send, event
 from quire.serve.service import Service
 
 CLIENT_LEFT = 499  # as nginx says it
+METRICS = "/metrics"  # told until the end
 _log = logging.getLogger("quire.serve")
 Handler = Callable[[Service, Exchange, str], Awaitable[None]]
 
@@ -39,10 +40,15 @@ class HttpEndpoint:
         """One request, from its first byte to its last."""
         exchange = Exchange(scope, receive, send)
         began = time.perf_counter()
-        status = 500
-        self._service.metrics.begun()
+        status, metrics = 500, self._service.metrics
+        metrics.begun()
         try:
-            await self._handle(self._service, exchange, self._tenant(exchange))
+            tenant = exchange.tenant = self._tenant(exchange)
+            if tenant != NOBODY:
+                metrics.of_tenant(tenant).begun()
+            if not self._is_open and self._path != METRICS:
+                self._service.check_open()
+            await self._handle(self._service, exchange, tenant)
             status = exchange.status
         except ClientGone:
             status = CLIENT_LEFT
@@ -52,7 +58,9 @@ class HttpEndpoint:
         except Exception as error:
             status = await self._tell(exchange, error)
         finally:
-            self._service.metrics.ended(self._path, status)
+            metrics.ended(self._path, status)
+            if exchange.tenant != NOBODY:
+                metrics.of_tenant(exchange.tenant).ended(self._path, status)
             _log.log(self._level, "%s %s %d %.3f s", exchange.id, self._path, status, time.perf_counter() - began)
 
     def _tenant(self, exchange: Exchange) -> str:
@@ -63,6 +71,8 @@ class HttpEndpoint:
             raise ApiError(403, say("the request", fact, "start it with --allow-host NAME, or with API keys"))
         if settings.keys is None or self._is_open:
             return NOBODY
+        if self._path == METRICS and settings.is_operator(exchange.header(b"authorization")):
+            return NOBODY  # who sees the numbers of all
         tenant = settings.keys.tenant(exchange.header(b"authorization"))
         if tenant is None:
             cure = "send authorization: Bearer KEY"

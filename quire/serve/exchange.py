@@ -24,6 +24,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ID = re.compile(r"[\x21-\x7e]{1,128}")
 JSON = b"application/json"
+LEAST_RATE = 1024  # bytes of a body a second, behind ...
+PATIENCE = 5.0  # ... the first seconds
 _PROCESS, _NUMBERS = secrets.token_hex(8), count()  # ids of ours: no two alike, and made without asking the system
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
@@ -50,6 +52,18 @@ class BodyRoom:
         self.left += size
 
 
+class _BodyPace:
+    """How long the next part of a body is waited for: all of it has a deadline, and less than a least rate ends it."""
+
+    def __init__(self, timer: asyncio.Timeout, seconds: float) -> None:
+        self._timer, self._began = timer, asyncio.get_running_loop().time()
+        self._seconds = seconds
+
+    def came(self, size: int) -> None:
+        """So many bytes are here."""
+        self._timer.reschedule(self._began + min(self._seconds, PATIENCE + size / LEAST_RATE))
+
+
 class Exchange:
     """What came in and what goes out. Nothing is sent twice."""
 
@@ -61,6 +75,7 @@ class Exchange:
         given = self.header(b"x-request-id").decode("latin-1")
         self.has_own_id = ID.fullmatch(given) is not None
         self.id = given if self.has_own_id else f"{_PROCESS}{next(_NUMBERS):08x}"
+        self.tenant = ""  # who asks, where keys say so
         self.status = 0  # 0: nothing was sent
         self.is_events = False
         self.body_size = 0
@@ -83,15 +98,16 @@ class Exchange:
             raise _too_large(max_bytes)
         parts: list[bytes] = []
         try:
-            async with asyncio.timeout(seconds):
-                await self._read_body(parts, max_bytes, room)
+            async with asyncio.timeout(min(seconds, PATIENCE)) as timer:
+                await self._read_body(parts, max_bytes, room, _BodyPace(timer, seconds))
             return _parsed(b"".join(parts))
         except TimeoutError:
-            raise ApiError(408, say("the body", f"it has not come in {seconds:g} s", "send it faster")) from None
+            fact = f"it has not come in {seconds:g} s, or comes at less than {LEAST_RATE} bytes a second"
+            raise ApiError(408, say("the body", fact, "send it faster")) from None
         finally:
             room.give(sum(map(len, parts)))
 
-    async def _read_body(self, parts: list[bytes], max_bytes: int, room: BodyRoom) -> None:
+    async def _read_body(self, parts: list[bytes], max_bytes: int, room: BodyRoom, pace: _BodyPace) -> None:
         size, more = 0, True
         while more:
             message = await self._receive()
@@ -105,6 +121,7 @@ class Exchange:
                 raise _too_large(max_bytes)
             room.take(len(part))
             parts.append(part)
+            pace.came(size)
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:

@@ -14,7 +14,7 @@ from quire.serve.answers.completion_form import CompletionForm
 from quire.serve.answers.form import AnswerHead, Shown
 from quire.serve.answers.generate import StreamOptions, generate
 from quire.serve.auth import scope_of
-from quire.serve.errors import ApiError, told
+from quire.serve.errors import RETRY_AFTER, ApiError, told
 from quire.serve.exchange import ID, Exchange
 from quire.serve.prompts import LONG
 from quire.serve.protocol.fields import Fields, read_fields
@@ -130,9 +130,13 @@ async def health(service: Service, exchange: Exchange, tenant: str) -> None:
 
 
 async def ready(service: Service, exchange: Exchange, tenant: str) -> None:
-    """GET /ready: whether it takes requests."""
+    """GET /ready: whether it takes requests, and every thread is at work."""
     if service.ending:
         raise ApiError(503, say("the server", "it is shutting down", "ask another one"), code="shutting_down")
+    for part, why in service.troubles.items():
+        if part != "engine":  # which /health tells, with what to do
+            cure = "ask another one until it is back"
+            raise ApiError(503, say(f"the {part}", why, cure), code="not_ready", headers=RETRY_AFTER)
     await health(service, exchange, tenant)
 
 
@@ -142,8 +146,8 @@ async def version(service: Service, exchange: Exchange, tenant: str) -> None:
 
 
 async def metrics(service: Service, exchange: Exchange, tenant: str) -> None:
-    """GET /metrics, for Prometheus."""
-    data = service.metrics.text()
+    """GET /metrics, for Prometheus: a tenant's own numbers, or to the operator, and where there are no keys, all."""
+    data = service.metrics.text(tenant)
     await exchange.reply_bytes(200, data, "text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -272,7 +276,8 @@ def _generation(
 ) -> Generation:
     settings = service.settings
     bounds = RetentionBounds(settings.max_retain_seconds, settings.max_retain_priority)
-    return Generation(prompts, sampling, scope_of(tenant, asked["cache_salt"]), retention_of(asked, bounds))
+    scope = scope_of(tenant, asked["cache_salt"])
+    return Generation(prompts, sampling, scope, retention_of(asked, bounds), tenant)
 
 
 def _text(service: Service, tokens: list[int], special: bool = False) -> str:

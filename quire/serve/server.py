@@ -2,26 +2,30 @@
 
 first signal ─► takes no more, open answers go on ─► grace is over: they are cut, and told ─► connections close
 second signal ─► at once
+
+Until the last answer is over it still listens: whoever comes is told 503, and where it says how it is, that it ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import ssl
 from collections.abc import Callable
-from functools import partial
 from types import FrameType
 
 import uvicorn
 
-from quire.core.records.errors import InputError, say
+from quire.core.records.errors import InputError, say, shown
 from quire.serve.app import ShortWay
+from quire.serve.connections.acceptor import Acceptor
 from quire.serve.connections.connection import BoundedConnection
 from quire.serve.connections.open_connections import OpenConnections
 from quire.serve.service import Service
 
 LEAVE = 5.0  # seconds for cut answers to be told, behind the grace
+LOOK = 0.1  # seconds between looks whether a second signal has come
 BACKLOG = 2048
 
 
@@ -29,15 +33,15 @@ class Server(uvicorn.Server):
     """Serves until a signal, or until `should_exit`; `grace` seconds are for answers under way."""
 
     def __init__(self, service: Service, *, grace: float = 30.0, tls: tuple[str, str] | None = None) -> None:
+        check_grace(grace)
         self.service, self.grace = service, grace
         self.on_ready: Callable[[], object] = lambda: None  # called when it listens
         self.connections: OpenConnections[BoundedConnection] = OpenConnections(service.settings.max_connections)
         cert, key = tls or (None, None)
         config = uvicorn.Config(
             ShortWay(service), log_config=None, access_log=False, server_header=False, lifespan="off",
-            timeout_graceful_shutdown=int(grace + LEAVE) + 1, ssl_certfile=cert, ssl_keyfile=key, backlog=BACKLOG,
+            timeout_graceful_shutdown=int(LEAVE), ssl_certfile=cert, ssl_keyfile=key, backlog=BACKLOG,
             proxy_headers=False,  # nothing here depends on who a proxy says has asked
-            http=partial(BoundedConnection, self.connections),  # type: ignore[arg-type]  # called, and nothing else
             ws="none",
         )  # fmt: skip
         super().__init__(config)
@@ -50,18 +54,47 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then say so."""
-        await super().startup(sockets)
+        await self.lifespan.startup()
+        config = self.config
+        listening = sockets or [bind(config.host, config.port)]
+        acceptors = [Acceptor(one, self.connections, self._connection, config.ssl) for one in listening]
+        for acceptor in acceptors:
+            acceptor.start(config.backlog)
+        self.servers = acceptors  # type: ignore[assignment]  # they are closed, and waited for: nothing else
+        self.started = True
         self.on_ready()
+
+    def _connection(self) -> BoundedConnection:
+        loop = asyncio.get_running_loop()
+        return BoundedConnection(
+            self.connections, config=self.config, server_state=self.server_state, app_state=self.lifespan.state,
+            _loop=loop,
+        )  # fmt: skip
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, then cut."""
         self.service.end()
+        self.connections.drain()
         timer = asyncio.get_running_loop().call_later(self.grace, self.service.cut)
         try:
+            await self._drained(set(self.server_state.tasks))
             await super().shutdown(sockets)
         finally:
             timer.cancel()
             self.service.cut()  # after a second signal
+
+    async def _drained(self, under_way: set[asyncio.Task[None]]) -> None:
+        """Until what was under way is over, or was cut and told: meanwhile it listens, and refuses."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.grace + LEAVE
+        while under_way and not self.force_exit and loop.time() < end:
+            _, under_way = await asyncio.wait(under_way, timeout=LOOK)
+
+
+def check_grace(grace: object) -> None:
+    """Refuse what is no time for answers under way, before a model is loaded."""
+    if isinstance(grace, bool) or not isinstance(grace, int | float) or not 0 <= grace < math.inf:
+        raise InputError(say("a server", f"grace is {shown(grace)}", "give a number of seconds from 0 on"))
 
 
 def check_tls(cert: str, key: str) -> None:

@@ -20,8 +20,10 @@ from quire.engine.choose.sampling import Sampling
 from quire.engine.engine import Engine
 from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
+from quire.engine.watch import troubles
 from quire.serve.answers.answer_stream import AnswerStream, LoopStream
 from quire.serve.answers.token_words import TokenWords
+from quire.serve.auth import NOBODY
 from quire.serve.errors import RETRY_AFTER, ApiError
 from quire.serve.exchange import BodyRoom
 from quire.serve.metrics.engine_source import EngineSource
@@ -40,6 +42,7 @@ class Generation:
     sampling: Sampling
     scope: Scope
     retention: Retention | None = None
+    tenant: str = NOBODY
 
     def __repr__(self) -> str:
         return f"Generation({len(self.prompts)} prompts, {self.sampling!r})"
@@ -72,6 +75,11 @@ class Service:
         """Why it cannot compute, if it cannot."""
         return self.llm.loop.error
 
+    @property
+    def troubles(self) -> dict[str, str]:
+        """By part what is wrong with its threads; while there is something, others should be asked."""
+        return troubles(self.llm)
+
     def now(self) -> int:
         """The time of a reply, as clients know it."""
         return int(time.time())
@@ -99,7 +107,7 @@ class Service:
             for stream in began:
                 stream.close()
                 self._streams.discard(stream)
-                self._run_metrics.run_over(stream)
+                self._run_metrics.run_over(stream, wanted.tenant)
                 if self._viewed is not None:
                     self._viewed.run_over(stream.run)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.tuples import keep_tuples
 from quire.serve.auth import ApiKeys
-from quire.viewer.routes import checked_key
+from quire.viewer.routes import PageKey, checked_key
 
 VERSION: str = importlib.import_module("quire").__version__
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -54,6 +54,12 @@ class ServeSettings:
         elif self.viewer and self.keys is not None:
             fact = "whoever has an API key would look into what others ask"
             raise InputError(say("the live page of a server with API keys", fact, "give it a viewer_key"))
+
+    def is_operator(self, authorization: bytes) -> bool:
+        """Whether somebody has the operator's key, if there is one: that of the live page."""
+        if self.viewer_key is None:
+            return False
+        return PageKey(self.viewer_key).refusal(authorization.decode("latin-1")) is None
 
     @property
     def has_viewer(self) -> bool:

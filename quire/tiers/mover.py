@@ -18,7 +18,7 @@ from threading import Event, Lock, Thread
 
 import numpy as np
 
-from quire.core.records.errors import InputError, StateError, say
+from quire.core.records.errors import InputError, StateError, say, without_words
 from quire.core.records.plan import Moves, Plan
 from quire.tiers.base import PageLayout, Tier
 from quire.tiers.batch import Ground, MoveBatch
@@ -42,12 +42,13 @@ class MoverStats:
 class Ticket:
     """The promise of one submitted plan: it is done when every move has been made or has failed."""
 
-    __slots__ = ("_done", "_failed", "number")
+    __slots__ = ("_done", "_failed", "_wrong", "number")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self._done = Event()
         self._failed: Failures = {}
+        self._wrong: Exception | None = None
 
     @property
     def done(self) -> bool:
@@ -59,14 +60,17 @@ class Ticket:
         return sorted(self.reasons(timeout))
 
     def reasons(self, timeout: float | None = None) -> dict[int, str]:
-        """As `wait`, with why each failed."""
+        """As `wait`, with why each failed. StateError: the mover itself has failed, and nobody knows what was moved."""
         if not self._done.wait(timeout):
             fact = f"not done after {timeout} s"
             raise TimeoutError(say(f"plan {self.number}", fact, "wait again; it goes on"))
+        if self._wrong is not None:
+            fact = f"the mover has failed with {without_words(self._wrong)}"
+            raise StateError(say(f"plan {self.number}", fact, "make a new cache: nobody knows what was moved"))
         return dict(self._failed)
 
-    def _finish(self, failed: Failures) -> None:
-        self._failed = failed
+    def _finish(self, failed: Failures, wrong: Exception | None = None) -> None:
+        self._failed, self._wrong = failed, wrong
         self._done.set()
 
 
@@ -94,6 +98,7 @@ class Mover:
         self._poison: dict[int, int] = {}  # place -> the plan that spoilt it; the thread's own, as the counts below
         self._bytes = np.zeros((len(tiers), len(tiers)), np.int64)
         self._plans = self._moves = self._failures = self._batches = 0
+        self.failure: Exception | None = None  # a fault of its own: what was moved is not known any more
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._door = Lock()  # guards the two below and the order of jobs
         self._closed = False
@@ -169,17 +174,20 @@ class Mover:
         self._poison = {place: plan for place, plan in self._poison.items() if plan != number}
 
     def _run(self, ticket: Ticket, moves: Moves) -> None:
+        """A plan to its end. A fault of the mover's own fails this plan and all after it, and whoever waits is told."""
         failed: Failures = {}
         try:
-            for batch in self._ground.batches(moves):
+            for batch in self._ground.batches(moves) if self.failure is None else ():
                 failed |= self._run_batch(batch, ticket.number)
-            self._plans += 1
-            self._moves += len(moves)
-            self._failures += len(failed)
-        except BaseException as error:  # whoever waits is told, and the thread goes on
-            failed = dict.fromkeys(range(len(moves)), f"{type(error).__name__}: {error}")
-        finally:
-            ticket._finish(failed)
+        except Exception as wrong:
+            self.failure = wrong
+        if self.failure is not None:
+            ticket._finish(failed, self.failure)
+            return
+        self._plans += 1
+        self._moves += len(moves)
+        self._failures += len(failed)
+        ticket._finish(failed)
 
     def _run_batch(self, batch: MoveBatch, number: int) -> Failures:
         """Carry what reads no poison; poison what failed, clear what was filled. Failures by index in the plan."""

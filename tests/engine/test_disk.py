@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -19,6 +19,7 @@ from quire.core.admission.prefetch import Prefetch  # noqa: E402
 from quire.engine import LLM, of  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402
+from quire.engine.outer import disk_side  # noqa: E402
 from quire.engine.outer.disk_side import DiskConfig  # noqa: E402
 from quire.engine.settings import EngineConfig  # noqa: E402
 from quire.engine.step.branch import Run  # noqa: E402
@@ -26,6 +27,7 @@ from quire.tiers.disk import DiskKeeper  # noqa: E402
 from quire.tiers.disk.examine import examine, model_folders  # noqa: E402
 from quire.tiers.shared import SharedConfig  # noqa: E402
 
+from ..full_disk import full_disk  # noqa: E402
 from . import families  # noqa: E402
 from .steps import SMALL, assert_clean, assert_exact, model_of, plain, words  # noqa: E402
 from .threads import until  # noqa: E402
@@ -297,3 +299,31 @@ def test_a_conversation_goes_on_after_kill_9(tmp_path: Path) -> None:
     second.kill()
     assert two["tokens"] == one["tokens"] and two["reused"] >= one["length"] - 17
     print(f"first token: {one['first']:.2f} s computed, {two['first']:.2f} s from disk ({two['reused']} tokens)")
+
+
+def test_a_full_disk_is_logged_once_and_once_when_it_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(disk_side, "LOOK_SECONDS", 0.0)
+
+    def lines() -> list[str]:
+        return [one.getMessage() for one in caplog.records if "this disk" in one.getMessage()]
+
+    with lasting("llama", tmp_path) as engine:
+        keeper = keeper_of(engine)
+
+        def look(is_full: bool) -> bool:
+            with suppress(OSError):  # as its thread does by itself, now and then
+                keeper.flush(0.1)
+            for _ in range(5):
+                engine.step()
+            return bool(keeper.report().stalled) == is_full and len(lines()) == (1 if is_full else 2)
+
+        with full_disk(0):
+            answer(engine, words(1, 40))
+            until(lambda: look(True))
+            answer(engine, words(2, 50))
+            until(lambda: look(True))
+        until(lambda: look(False))
+        (begins, ends) = lines()
+        assert str(tmp_path) in begins and "nothing is copied" in begins and "again" in ends

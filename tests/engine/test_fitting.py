@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ pytest.importorskip("transformers")
 from quire import CacheConfig, InputError, LayerGroup, TierConfig  # noqa: E402
 from quire.engine import fitting  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
-from quire.engine.fitting import Load, pages_in  # noqa: E402
+from quire.engine.fitting import Load, check_room, check_total, pages_in  # noqa: E402
+from quire.engine.model.load import load, outline  # noqa: E402
 from quire.engine.model.pages import Pages  # noqa: E402
 
 from . import families  # noqa: E402
@@ -180,3 +182,27 @@ def test_settings_pass_through_and_are_checked() -> None:
     for wrong in (-1, 1.5, True):
         with pytest.raises(InputError, match=f"snapshot_decoding {wrong}: it is no whole number"):
             fitting(model_of("llama"), 64 * MIB, snapshot_decoding=wrong)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_outline_has_the_pages_of_the_model(name: str, tmp_path: Path) -> None:
+    """So that memory which cannot suffice is refused before the weights are read."""
+    families.build(name).save_pretrained(tmp_path)
+    plan, whole = outline(tmp_path), load(tmp_path)
+    assert plan is not None and plan.groups(16, 64) == whole.groups(16, 64)
+    assert plan.max_length == whole.max_length and plan.dtype == whole.dtype
+    assert all(one.device.type == "meta" for one in plan.module.parameters())
+    assert fitting(plan, "64MiB") == fitting(whole, "64MiB")
+    check_room(plan, "cpu", "64MiB")
+
+
+def test_what_is_no_model_has_no_outline(tmp_path: Path) -> None:
+    assert outline(tmp_path) is None and outline(tmp_path, dtype="wide") is None
+
+
+def test_pages_have_to_fit_beside_the_weights() -> None:
+    check_total(10 * MIB, "6MiB", 16 * MIB)
+    with pytest.raises(InputError, match=r"give at most 6\.3 MB"):
+        check_total(10 * MIB, "6MiB", 16 * MIB - 1)
+    with pytest.raises(InputError, match="give at most 0 B"):
+        check_total(10 * MIB, "6MiB", 1 * MIB)

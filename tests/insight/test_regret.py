@@ -19,6 +19,7 @@ from quire.insight import regret as module
 from quire.insight.evaluate import NO_FULL_GROUP
 
 from ..core.conftest import seq, serve
+from ..engine.threads import until
 
 PAGE = 1_000_000
 IMAGE = b"the digest of an image"
@@ -298,17 +299,33 @@ def test_the_thread_makes_reports_and_ends_with_the_cache() -> None:
     assert gone() is None
 
 
-def test_a_thread_that_fails_ends_the_watching_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_watched_is_left_out_and_the_thread_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     cache = Cache(CacheConfig((TierConfig("device", 16),), block_size=4))
     before = set(threading.enumerate())
     regret = Regret(cache)
     (thread,) = set(threading.enumerate()) - before
-    regret._paths = None  # type: ignore[assignment]
+    paths, regret._paths = regret._paths, None  # type: ignore[assignment]
     serve(cache, Request("a", seq(0, 20)))
-    thread.join()
-    assert regret.error is not None and "NoneType" in regret.error and "not watched any more" in caplog.text
+    until(lambda: regret.error is not None)
+    assert regret.error is not None and regret.error.startswith("TypeError at ") and "is left out" in caplog.text
+    regret._paths = paths
     serve(cache, Request("a", seq(0, 20)))
-    assert not cache._watchers
+    until(lambda: regret.report().requests >= 1)
+    assert thread.is_alive() and regret.report().lost >= 1
+    regret.close()
+
+
+def test_a_report_that_cannot_be_made_is_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EVERY", 0.0)
+    monkeypatch.setattr(module, "IDLE", 0.01)
+    cache = Cache(CacheConfig((TierConfig("device", 16),), block_size=4))
+    regret = Regret(cache)
+    with monkeypatch.context() as patch:
+        patch.setattr(regret, "_evaluate", lambda _: iter([1 // 0 for _ in [1]]))
+        serve(cache, Request("a", seq(0, 20)))
+        until(lambda: regret.error is not None)
+    until(lambda: regret.latest is not None)
+    regret.close()
 
 
 def test_closed_it_hears_no_more() -> None:

@@ -161,5 +161,5 @@ def test_alice_cannot_tell_what_bob_has_said() -> None:
     other = "".join(reversed(SECRET))
     same, another = as_alice_sees_it(SECRET), as_alice_sees_it(other)
     assert same[0] == another[0] and same[2:] == another[2:]
-    assert same[1] == another[1] and len(same[1]) > 90
+    assert same[1] == another[1] and len(same[1]) > 60
     assert not any("other_scope" in str(key) for key in same[1])

@@ -270,6 +270,10 @@ def test_a_program_that_is_told_to_end_ends(folder: str, tmp_path: Path) -> None
         (["--tls-cert", "cert.pem"], "a certificate needs its key"),
         (["--tls-cert", "setup.py", "--tls-key", "setup.py"], "give a certificate and its key"),
         (["--queue-seconds", "-1"], "queue_seconds is -1"),
+        (["--grace", "-1"], "grace is -1"),
+        (["--grace", "nan"], "grace is nan"),
+        (["--max-requests", "0"], "max_waiting"),
+        (["--max-length", "-5"], "max_length"),
     ],
 )
 def test_what_the_command_refuses_before_it_loads(
@@ -278,6 +282,14 @@ def test_what_the_command_refuses_before_it_loads(
     assert cli.main(["serve", "--port", "0", *words]) == 2
     told = capsys.readouterr().err
     assert told.rstrip().splitlines()[-1].startswith("quire serve: ") and fact in told
+
+
+def test_memory_that_cannot_suffice_is_refused_before_the_model_is_loaded(
+    folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["serve", "--port", "0", "--model", folder, "--device-memory", "1000"]) == 2
+    told = capsys.readouterr().err
+    assert "device memory of 1000: two blocks take" in told and "loading" not in told
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:

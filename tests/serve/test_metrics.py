@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from quire.serve import ApiKeys
+
 from ..engine.threads import until
 from .rig import NAME, Serving, serving
 
@@ -110,6 +112,51 @@ def test_no_client_can_make_more_of_them(server: Serving) -> None:
     server.chat(model="x")
     again = {(one.name, *sorted(one.labels.items())) for one in samples(server)}
     assert after == again and len(after) < 800 and len(after - before) < 20
+
+
+ALICE, BOB, OPERATOR = (f"sk-{name}-with-enough-characters" for name in ("alice", "bob", "operator"))
+
+
+def numbers(server: Serving, key: str | None) -> dict[str, float]:
+    """What a key sees, summed over labels."""
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    got = server.get("/metrics", **headers)
+    assert got.status == 200, got
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(got.data.decode()):
+        for one in family.samples:
+            found[one.name] = found.get(one.name, 0.0) + one.value
+    return found
+
+
+def test_a_tenant_sees_its_own_numbers_and_the_operator_all() -> None:
+    keys = ApiKeys([f"alice {ALICE}", f"bob {BOB}"])
+    with serving(keys=keys, viewer_key=OPERATOR) as server:
+        body = {"prompt": "Once upon a time", "max_tokens": 3, "ignore_eos": True}
+        for key, stream in ((ALICE, False), (ALICE, True), (BOB, False)):
+            got = server.post("/v1/completions", {**body, "stream": stream}, authorization=f"Bearer {key}")
+            assert got.status == 200
+        assert server.post("/v1/completions", {"prompt": 1.5}, authorization=f"Bearer {ALICE}").status == 400
+        server.until_idle()
+        alice, bob, everything = (numbers(server, key) for key in (ALICE, BOB, OPERATOR))
+        assert alice["vllm:generation_tokens_total"] == 6 and bob["vllm:generation_tokens_total"] == 3
+        assert everything["vllm:generation_tokens_total"] == 9
+        for name in (
+            "vllm:prompt_tokens_total",
+            "vllm:request_success_total",
+            "vllm:e2e_request_latency_seconds_count",
+        ):
+            assert alice[name] == 2 * bob[name] > 0 and everything[name] == 3 * bob[name]
+        assert alice["quire:hit_tokens_total"] > 0 and "quire:hit_tokens_total" not in bob, "they share no pages"
+        assert (
+            alice["vllm:inter_token_latency_seconds_count"] == 2 and not bob["vllm:inter_token_latency_seconds_count"]
+        )
+        assert alice["quire:http_requests_total"] == 3, "and this one, which is not over"
+        assert alice["quire:http_requests_in_progress"] == bob["quire:http_requests_in_progress"] == 1
+        for name in ("quire:pages", "quire:runs", "quire:steps_total", "vllm:kv_cache_usage_perc", "quire:engine_up"):
+            assert name in everything and name not in alice, "of all together"
+        assert server.get("/metrics").status == 401
+        assert server.get("/v1/models", authorization=f"Bearer {OPERATOR}").status == 401, "it is no API key"
 
 
 def expressions() -> list[str]:

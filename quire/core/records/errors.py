@@ -13,8 +13,10 @@ A ConfigWarning is no error: the configuration works, but some of it can never t
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Sequence
 from operator import index
+from pathlib import Path
 from typing import SupportsIndex, TypeVar
 
 import numpy as np
@@ -75,6 +77,13 @@ def shown(value: object) -> str:
     if any(isinstance(part, np.generic) for part in parts):  # they look like numbers: nobody would see what is wrong
         return f"{text} (a NumPy value: pass its .item())"
     return text
+
+
+def without_words(error: BaseException) -> str:
+    """What went wrong and where, for a log: an error's own message may have words of a prompt, or a salt."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}"
 
 
 def listed(what: str, things: Iterable[T]) -> list[T]:

@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread, current_thread
 from typing import NamedTuple
 
-from quire.core.records.errors import InputError, say
+from quire.core.records.errors import InputError, say, without_words
 from quire.core.records.identity import Scope, Words
 from quire.core.records.request import PLAIN, Int32
 from quire.core.trace.block_ids import TraceKey
@@ -138,7 +138,9 @@ class TraceRecorder:
             else:
                 self._file.discard()  # a trace of nothing is none
         except Exception as wrong:  # a full disk above all; whatever it is, it ends the recording and nothing else
-            self._stop(f"{getattr(wrong, 'strerror', None) or wrong}")
+            self._stop(f"{getattr(wrong, 'strerror', None) or without_words(wrong)}")
+            while self._queue.get() is not None:
+                pass  # what comes now would pile up
 
     def _take(self) -> _Served | int | None:
         """The next item; a pause is a good time to let others see what is there."""
@@ -180,11 +182,15 @@ class TraceRecorder:
     def _stop(self, why: str) -> None:
         with self._lock:
             self.error = why
-        lost = len(self._held)
+        lost, is_over = len(self._held), False
         self._held.clear()
         with suppress(Empty):
             while True:
-                lost += isinstance(self._queue.get_nowait(), _Served)
+                item = self._queue.get_nowait()
+                lost += isinstance(item, _Served)
+                is_over = is_over or item is None
+        if is_over:
+            self._queue.put(None)  # for the thread, which waits for it
         with self._lock:
             self.num_lost += lost
         part = self._file.abandon()

@@ -279,8 +279,10 @@ class Loop:
 
     @property
     def error(self) -> str | None:
-        """Why it computes no more, if a step has failed."""
-        return None if self._broken is None else f"a step failed: {type(self._broken).__name__}: {self._broken}"
+        """Why it computes no more, if a step has failed or its thread is gone."""
+        if self._broken is not None:
+            return f"a step failed: {type(self._broken).__name__}: {self._broken}"
+        return None if self._ended or self._thread.is_alive() else "its thread has ended"
 
     def check_open(self, ask: str = "submit") -> None:
         """Refuse what a closed or broken engine cannot do."""
@@ -292,10 +294,16 @@ class Loop:
             raise StateError(say(ask, "the engine is draining: it takes no more", "ask another one"))
 
     def _work(self) -> None:
-        while self._take():
-            if self._broken is None:
-                self._step()
-            self._note_drained()
+        going = True
+        while going:
+            try:
+                going = self._take()
+                if going and self._broken is None:
+                    self._step()
+                if going:
+                    self._note_drained()
+            except BaseException as error:  # of a job: callers are told, and do not wait for a thread that is gone
+                self._break(error)
         try:
             self.engine.close()
         except BaseException as error:

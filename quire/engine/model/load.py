@@ -43,6 +43,20 @@ def load(folder: str | Path, *, device: str = "cpu", dtype: str = "float32", sha
     return model
 
 
+def outline(folder: str | Path, *, dtype: str = "float32", share_pool: bool = True) -> Model | None:
+    """What `load` would make, without its weights, which takes a moment; None: only `load` can say what is wrong."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        place, kind = checked(folder), getattr(torch, dtype)
+        with quiet_transformers(), torch.device("meta"):
+            config = AutoConfig.from_pretrained(place, **LOCAL)
+            module = AutoModelForCausalLM.from_config(config, dtype=kind)
+        return replace(of(module, share_pool=share_pool), folder=place)
+    except Exception:
+        return None
+
+
 def of(module: Any, tokenizer: Any = None, *, share_pool: bool = True) -> Model:
     """Around a transformers decoder in memory. From now on it reads pages: use it through an engine only."""
     config = module.config.get_text_config()

@@ -18,7 +18,7 @@ from typing import Any
 
 import zmq
 
-from quire.core.records.errors import InputError, StateError, UnknownError, say
+from quire.core.records.errors import InputError, StateError, UnknownError, say, without_words
 from quire.events.follow.index import Index
 from quire.events.follow.stream_state import ReplayRequest
 from quire.events.wire import protocol
@@ -27,6 +27,7 @@ from quire.events.wire.curve_keys import Keys, join, public_key
 _log = logging.getLogger("quire.events")
 BURST = 256  # messages of one worker before the others are looked at
 MAX_REQUESTS = 64  # of one worker that are not answered yet
+PAUSE = 0.5  # seconds until a thread that failed goes on
 
 
 @dataclass(slots=True)
@@ -65,6 +66,7 @@ class Follower:
         self._orders = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._ended: StateError | None = None  # why the thread takes no more orders
+        self.failures = 0  # times that its thread began again
         self._poller = zmq.Poller()
         self._waker, self._wakeup = sockets.socketpair()
         self._poller.register(self._wakeup, zmq.POLLIN)
@@ -122,24 +124,39 @@ class Follower:
     # -- the thread's side -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        why, cause = "the follower is closed", None
-        try:
-            self._loop()
-        except Exception as error:
-            why, cause = f"its thread ended with {error!r}", error
-            _log.error("the follower's thread ended", exc_info=error)
+        while True:
+            try:
+                self._loop()
+                break
+            except Exception as error:
+                self.failures += 1
+                _log.error("the follower has failed, and goes on: %s", without_words(error))
+                if not self._begin_again():
+                    break
         for worker in list(self._feeds):
-            if cause is not None:
-                with suppress(UnknownError):
-                    self.index.silent(worker)
             self._close(worker)
         with self._lock:
-            self._ended = StateError(say("follow", why, "make a new one"))
-            self._ended.__cause__ = cause
+            self._ended = StateError(say("follow", "the follower is closed", "make a new one"))
             while not self._orders.empty():
                 order = self._orders.get()
                 if order is not None:
                     order[1].put(self._ended)
+
+    def _begin_again(self) -> bool:
+        """Another poller for all that is open, after a pause; nothing is sure of workers until they have answered.
+
+        False: to end.
+        """
+        time.sleep(PAUSE)
+        self._poller = zmq.Poller()
+        self._poller.register(self._wakeup, zmq.POLLIN)
+        for feed in self._feeds.values():
+            with suppress(UnknownError):
+                self.index.silent(feed.worker)
+            for socket in (feed.stream, feed.replay_socket):
+                if socket is not None:
+                    self._poller.register(socket, zmq.POLLIN)
+        return self._do_orders()
 
     def _loop(self) -> None:
         going = True
@@ -157,7 +174,7 @@ class Follower:
                 except Exception as error:  # an error of one worker must not stop the others
                     self._close(feed.worker)
                     with suppress(UnknownError):
-                        self.index.fail(feed.worker, f"following it ended with {error!r}")
+                        self.index.fail(feed.worker, f"following it ended with {without_words(error)}")
 
     def _serve(self, feed: _Feed, ready: dict[Any, int]) -> None:
         if feed.stream in ready:

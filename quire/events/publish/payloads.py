@@ -53,6 +53,11 @@ class PayloadMaker:
         self.archive.put(made)
         return made
 
+    @property
+    def dropped(self) -> int:
+        """Events that could not be encoded; our field of the same batch has what they tell."""
+        return self._encoder.dropped
+
     def snapshot(self) -> NumberedPayload | None:
         """The whole state with the number of the last batch in it; None before the first."""
         if self.next == 0:

@@ -1,59 +1,43 @@
 """Publisher: a cache's events for routers, in a thread of its own. Owns sockets and the queue; knows no encodings.
 
 `tell` is called once per step and never waits: when the queue is full it leaves the events where they are, in the
-recorder, which is bounded, counts what it loses and is then told whole.
+recorder, which is bounded, counts what it loses and is then told whole. A batch that cannot be made is left out and
+counted: the digest in the next one tells routers that they miss something. Whatever else goes wrong in the thread, it
+opens its sockets anew and goes on; `failure` says why while it does not.
 """
 
 from __future__ import annotations
 
 import logging
+import select
 import socket as sockets
 import threading
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import zmq
 
 from quire.core.cache import Cache
-from quire.core.records.errors import InputError, StateError, say
+from quire.core.records.errors import InputError, StateError, say, without_words
 from quire.core.records.events import EventBatch, merged
 from quire.events.publish.archive import Archive
 from quire.events.publish.payloads import PayloadMaker
 from quire.events.publish.replay_server import Batches, ReplayServer
+from quire.events.publish.room import Room
 from quire.events.wire import protocol
 from quire.events.wire.connection_limit import ConnectionLimit
-from quire.events.wire.curve_keys import Keys, ServerSockets
+from quire.events.wire.curve_keys import ServerSockets
 from quire.events.wire.encode import Encoding
 from quire.events.wire.names import Names
+from quire.events.wire.protocol import NumberedPayload
 
 _log = logging.getLogger("quire.events")
 BURST = 16  # batches sent before those who ask are looked at
 GATHERED = 1_024  # hashes; a batch with so many is sent without joining more of the queue to it
 HIGH_WATER = 1_000  # messages a slow subscriber may have waiting before it misses some; it can ask for them
 LOCAL = "tcp://127.0.0.1:5557"
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """How much a publisher keeps, for those who ask again and for its own thread; and who may come."""
-
-    batches: int = 10_000  # that can be asked for again
-    num_bytes: int = 256 << 20  # of them
-    waiting: int = 1 << 20  # hashes in the queue before `tell` takes no more
-    peers: int = 256  # connected at once to ask; routers that are more than that disturb each other
-    subscribers: int = 256  # connected at once to listen; the same
-    answers: int = 64 << 20  # bytes under way to those who asked; a quarter of it to one of them
-    keys: Keys | None = None  # of CURVE: nobody else reads the stream, or asks
-
-    def __post_init__(self) -> None:
-        for name in ("batches", "num_bytes", "waiting", "peers", "subscribers", "answers"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise InputError(say(f"room for {value!r} {name}", "that is no room", "pass a positive int"))
-        if self.keys is not None and not (isinstance(self.keys, Keys) and self.keys.secret):
-            raise InputError(say("these keys of a publisher", "they have no secret one", "use Keys.make()"))
+PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds until a thread that failed tries again, twice as long each time
 
 
 class Told(NamedTuple):
@@ -88,14 +72,20 @@ class Publisher:
         self._whole = True  # what is told next is the state itself: nobody knows anything yet
         self.repairs = 0  # times that events did not follow from those before them, and the whole state was told next
         self._closing = False
+        self.unmade = 0  # batches that could not be made, and were left out
+        self.restarts = 0  # times that its thread went on with new sockets
         self._failure: Exception | None = None
         if endpoint is None:
             endpoint, bind = LOCAL, True if bind is None else bind
-        self._open(endpoint, replay, protocol.is_bound(endpoint) if bind is None else bind)
+        self._bind = protocol.is_bound(endpoint) if bind is None else bind
+        self._open(endpoint, replay)
+        self._addresses = _again(endpoint, self.endpoint), replay and _again(replay, str(self.replay_endpoint))
+        self._waker, self._wakeup = sockets.socketpair()  # wakes the thread; a queue cannot be polled beside a socket
+        self._waker.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="quire-publisher", daemon=True)
         self._thread.start()
 
-    def _open(self, endpoint: str, replay: str | None, bind: bool) -> None:
+    def _open(self, endpoint: str, replay: str | None) -> None:
         self._sockets = ServerSockets(self._room.keys)
         self._pub = self._sockets.socket(zmq.PUB)
         self._replay_server = ReplayServer(self._topic, self._room.peers, self._room.answers, self._sockets)
@@ -105,16 +95,14 @@ class Publisher:
         self._limit: ConnectionLimit | None = None
         self.replay_endpoint: str | None = None
         try:
-            self.endpoint = protocol.attach(self._pub, endpoint, bind)
-            if bind and not endpoint.startswith("inproc:"):
+            self.endpoint = protocol.attach(self._pub, endpoint, self._bind)
+            if self._bind and not endpoint.startswith("inproc:"):
                 self._limit = ConnectionLimit(self._pub, self._room.subscribers)
             if replay is not None:
                 self.replay_endpoint = self._replay_server.open(replay)
         except Exception:
             self._close_sockets(0)
             raise
-        self._waker, self._wakeup = sockets.socketpair()  # wakes the thread; a queue cannot be polled beside a socket
-        self._waker.setblocking(False)
 
     def _close_sockets(self, linger: int) -> None:
         if self._limit is not None:
@@ -128,13 +116,12 @@ class Publisher:
     def tell(self, *, whole: bool = False) -> int | None:
         """Queue what the cache has recorded since the last call, or its whole state; never waits.
 
-        Returns the number of records; None when the queue is full, and then nothing was taken.
+        Returns the number of records; None when the queue is full or the thread has failed, and nothing was taken.
         """
         with self._lock:
-            if self._closing or self._failure is not None:
-                why = "it is closed" if self._failure is None else f"its thread ended with {self._failure!r}"
-                raise StateError(say("tell", why, "make a new publisher")) from self._failure
-            if self._is_full():
+            if self._closing:
+                raise StateError(say("tell", "it is closed", "make a new publisher"))
+            if self._failure is not None or self._is_full():
                 return None
             told = self._take(whole or self._whole)
             batch = told.batch
@@ -181,8 +168,14 @@ class Publisher:
 
     @property
     def failure(self) -> Exception | None:
-        """What its thread has ended with, if it has: then nothing is published any more, and `tell` says so."""
+        """What its thread has failed with, while nothing is published because of it; it tries again by itself."""
         return self._failure
+
+    @property
+    def dropped(self) -> int:
+        """Events that could not be encoded, and batches that could not be made. Our index misses nothing by the first,
+        and repairs the second."""
+        return self._maker.dropped + self.unmade
 
     @property
     def lost(self) -> int:
@@ -211,28 +204,57 @@ class Publisher:
     # -- the thread's side -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        pause = PAUSE
+        while True:
+            began = self.published
+            try:
+                self._work()
+                return
+            except Exception as error:
+                self._failure = error
+                _log.error("%s: the publisher has failed: %s", self.endpoint, without_words(error))
+            finally:
+                self._close_sockets(1000 if self._closing else 0)
+            pause = PAUSE if self.published > began else min(2 * pause, LONGEST_PAUSE)
+            while not self._is_reopened(pause):
+                if self._closing:
+                    return
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _is_reopened(self, pause: float) -> bool:
+        """After a pause new sockets, at the same addresses; what routers have missed is told whole."""
+        waits = select.poll()
+        waits.register(self._wakeup, select.POLLIN)
+        if waits.poll(pause * 1000) and self._wakeup.recv(4096) and self._closing:
+            return False
+        try:
+            self._open(*self._addresses)
+        except Exception as error:  # somebody else has the port, for instance
+            self._failure = error
+            return False
+        with self._lock:
+            self._failure, self._whole = None, True
+        self.restarts += 1
+        _log.warning("%s: the publisher goes on", self.endpoint)
+        return True
+
+    def _work(self) -> None:
         poller = zmq.Poller()
         monitors = () if self._limit is None else (self._limit.monitor,)
         for readable in (self._wakeup, *monitors, *self._replay_server.sockets):
             poller.register(readable, zmq.POLLIN)
-        try:
-            while True:
-                ready = dict(poller.poll(self._pause()))
-                if self._wakeup.fileno() in ready:
-                    self._wakeup.recv(4096)
-                self._send_waiting()
-                if self._limit is not None and self._limit.monitor in ready:
-                    self._limit.update()
-                if any(readable in ready for readable in self._replay_server.sockets):
-                    self._replay_server.take()
-                self._replay_server.serve(self._answer)
-                if self._closing and not self._queue:
-                    return
-        except Exception as error:
-            self._failure = error
-            _log.error("%s: the publisher's thread ended", self.endpoint, exc_info=error)
-        finally:
-            self._close_sockets(1000)
+        while True:
+            ready = dict(poller.poll(self._pause()))
+            if self._wakeup.fileno() in ready:
+                self._wakeup.recv(4096)
+            self._send_waiting()
+            if self._limit is not None and self._limit.monitor in ready:
+                self._limit.update()
+            if any(readable in ready for readable in self._replay_server.sockets):
+                self._replay_server.take()
+            self._replay_server.serve(self._answer)
+            if self._closing and not self._queue:
+                return
 
     def _pause(self) -> int | None:
         """Milliseconds until there is something to do, unless it is woken; None: for ever."""
@@ -244,15 +266,34 @@ class Publisher:
             if not self._queue:
                 return
             batches, lost = self._gather()
-            batch, before = merged(batches), self._maker.inconsistent
-            seq, payload = self._maker.make(batch, lost)
-            self._pub.send_multipart([self._topic, protocol.number(seq), payload])
+            before = self._maker.inconsistent
+            try:
+                made = self._made(batches, lost)
+                if made is not None:
+                    self._pub.send_multipart([self._topic, protocol.number(made.seq), made.payload])
+            finally:
+                with self._lock:
+                    self._waiting -= sum(len(batch.hashes) for batch in batches)
             with self._lock:
-                self._waiting -= len(batch.hashes)
                 if self._maker.inconsistent > before and not batches[-1].whole:  # else telling it again would not help
                     self._whole = True
                     self.repairs += 1
                     _log.warning("%s: events do not follow from those before: the whole state is next", self.endpoint)
+
+    def _made(self, batches: list[EventBatch], lost: int) -> NumberedPayload | None:
+        """The next payload; None: it cannot be made, and routers see from the next one's digest what they miss."""
+        before = self._maker.dropped
+        try:
+            made = self._maker.make(merged(batches), lost)
+        except Exception as error:
+            self.unmade += 1
+            _log.error("%s: a batch of events is left out: %s", self.endpoint, without_words(error))
+            return None
+        if not before < self._maker.dropped:
+            return made
+        level = logging.DEBUG if before else logging.WARNING  # else whoever sends such names would fill the log
+        _log.log(level, "%s: events that cannot be encoded are left out, and counted", self.endpoint)
+        return made
 
     def _gather(self) -> tuple[list[EventBatch], int]:
         """The next batch to send, with those right behind it: a thread that lags behind makes fewer, longer ones."""
@@ -276,3 +317,9 @@ class Publisher:
         found = self._maker.snapshot()
         if found is not None:
             yield found
+
+
+def _again(given: str, got: str) -> str:
+    """The address that was given, with the port that it got."""
+    host, _, port = given.rpartition(":")
+    return f"{host}:{got.rpartition(':')[2]}" if port in ("*", "0") and given.startswith("tcp:") else given

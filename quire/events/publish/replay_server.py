@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import zmq
 
+from quire.core.records.errors import without_words
 from quire.events.publish.in_flight import BytesInFlight, PayloadInFlight
 from quire.events.wire import protocol
 from quire.events.wire.connection_limit import LENIENT_FACTOR, ConnectionLimit
@@ -119,6 +120,8 @@ class ReplayServer:
             except zmq.ZMQError as error:
                 if error.errno != zmq.EHOSTUNREACH:
                     raise
+            except Exception as error:  # an answer that cannot be made is no trouble of the others
+                _log.error("an answer to a router could not be made: %s", without_words(error))
             self._forget(peer)
 
     def _forget(self, peer: bytes) -> None:

@@ -19,7 +19,6 @@ from quire.events.wire.digest import Digest
 from quire.events.wire.encode import EventEncoder
 from quire.events.wire.field import VERSION, Form, QuireField, Refused, read_field
 from quire.events.wire.names import GroupNames, Names
-from quire.events.wire.template import EncodedEvents
 
 if TYPE_CHECKING:
     from quire.core.store.interface import Ledger
@@ -97,7 +96,7 @@ def state_of(ledger: Ledger, num_groups: int, num_tiers: int) -> DeltaRecords:
 
 
 def encoded(encoder: EventEncoder, delta: Delta, events: list[Any], ts: float) -> bytes:
-    """A batch: time, events, our field, rank."""
+    """A batch: time, events, our field, rank. Our field has no text of others, so that it can always be encoded."""
     rows, hashes, priorities = delta.records
     names = delta.names
     field = QuireField(
@@ -106,13 +105,9 @@ def encoded(encoder: EventEncoder, delta: Delta, events: list[Any], ts: float) -
         rows.astype("<i4", copy=False).tobytes(), hashes.astype("<u8", copy=False).tobytes(), priorities.tobytes(),
         delta.digest.astype("<u8", copy=False).tobytes(), delta.number, names.seed,
     )  # fmt: skip
-    parts: list[bytes | bytearray] = [b"\x93", _encoder.encode(ts), b""]  # an array of three
-    count = 1
-    for event in events:
-        count += event.count if isinstance(event, EncodedEvents) else 1
-        parts.append(event.data if isinstance(event, EncodedEvents) else _encoder.encode(event))
-    parts[2] = pack.head(count)
-    return b"".join([*parts, _encoder.encode(encoder.carrier(field)), _encoder.encode(delta.rank)])
+    told = encoder.encoded(events)
+    head = [b"\x93", _encoder.encode(ts), pack.head(told.count + 1)]  # an array of three: this is its second
+    return b"".join([*head, told.data, _encoder.encode(encoder.carrier(field)), _encoder.encode(delta.rank)])
 
 
 def decoded(payload: bytes) -> Delta | None:

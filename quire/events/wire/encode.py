@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,20 +20,23 @@ from quire.core.records.events import PARTIAL, Column, EventBatch, Fact
 from quire.events.wire import pack
 from quire.events.wire.columns import BatchColumns, BlockChain, RecordRun, ScopeLabel
 from quire.events.wire.names import SALT_TAG, Names, salt_of_words
-from quire.events.wire.template import HASH, PARENT, TOKEN, EventTemplate
+from quire.events.wire.template import HASH, PARENT, TOKEN, EncodedEvents, EventTemplate
 
 Encoding = Literal["map", "array"]
+UNENCODABLE = (ValueError, TypeError, OverflowError, msgspec.MsgspecError)  # a UnicodeEncodeError is a ValueError
+_encoder = msgspec.msgpack.Encoder()
 MANY, MAX_TEMPLATES = 8, 256  # stores alike from which a template pays; templates kept
 
 
 class EventEncoder:
     """Events of one publisher."""
 
-    __slots__ = ("_array", "_templates", "names")
+    __slots__ = ("_array", "_templates", "dropped", "names")
 
     def __init__(self, names: Names, encoding: Encoding) -> None:
         self._templates: dict[tuple[int, int, ScopeLabel, bool], EventTemplate] = {}
         self.names = names
+        self.dropped = 0  # events that could not be encoded: a scope's name that is no text, as a lone surrogate
         self._array = encoding == "array"
 
     def events(self, batch: EventBatch) -> list[Any]:
@@ -65,7 +69,27 @@ class EventEncoder:
         if len(run.records) < MANY or not columns.are_single(run):
             return [self._stored(chain, tier) for chain in columns.chains(run)]
         group, root, under_root = run.first[Column.GROUP], run.first[Column.ROOT], run.first[Column.UNDER_ROOT]
-        return [self._template(group, tier, columns.label(root), bool(under_root)).fill(columns.singles(run))]
+        try:
+            template = self._template(group, tier, columns.label(root), bool(under_root))
+        except UNENCODABLE:
+            self.dropped += len(run.records)
+            return []
+        return [template.fill(columns.singles(run))]
+
+    def encoded(self, events: list[Any]) -> EncodedEvents:
+        """All that can be encoded, back to back; what cannot is left out and counted, and ends nothing."""
+        count, data = 0, bytearray()
+        for event in events:
+            if isinstance(event, EncodedEvents):
+                count += event.count
+                data += event.data
+                continue
+            try:
+                data += _encoder.encode(event)
+                count += 1
+            except UNENCODABLE:
+                self.dropped += 1
+        return EncodedEvents(count, data)
 
     def _template(self, group: int, tier: int, label: ScopeLabel, under_root: bool) -> EventTemplate:
         """What such stores have in common, made once."""

@@ -72,7 +72,7 @@ class _Events:
         await self._exchange.begin_events()
         await self._open(answers_per_prompt)
         batches = _batches(self._streams[0]) if len(self._streams) == 1 else _merged(self._streams)
-        heard = self._service.metrics.between_tokens
+        heard = self._service.metrics.between_tokens(self._exchange.tenant)
         last: dict[int, float] = {}
         async for place, pieces in batches:
             now = time.perf_counter()

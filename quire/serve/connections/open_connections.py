@@ -1,18 +1,29 @@
 """OpenConnections: how many connections a server has open, and which one goes when one more comes. Knows no HTTP.
 
+Counted from the moment that one is accepted, a handshake included. When all places are taken, there goes
+
 first     an idle one: of the address with the most connections, the oldest of them; one that is quiet keeps nobody
           out, and who opens thousands loses his own
-else      the newcomer: what is being answered goes on
+then      one whose request is still coming, chosen likewise
+else      nobody: what is being answered goes on, and the newcomer gets one of a few places in reserve. There it may
+          ask whether the server is well; it is told to come back when it asks for more
+
+Who goes is told to come back, which takes a moment: that is in reserve, too. Only when that is full one is cut off.
 """
 
 from __future__ import annotations
 
+import logging
 import resource
+from collections import Counter
+from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from quire.core.hosts import neighbourhood
 
-SPARE_FILES = 256  # of a process, for everything but connections
+SPARE_FILES = 256  # of a process, for everything but connections: disk, logs, the reserve
+RESERVE = 64  # connections beyond the places: those who ask how the server is, and who is being told to come back
+_log = logging.getLogger("quire.serve")
 
 
 class Open(Protocol):
@@ -22,50 +33,108 @@ class Open(Protocol):
     def is_idle(self) -> bool:
         """Nothing is answered on it."""
 
+    @property
+    def is_reading(self) -> bool:
+        """Its request is not complete, and nothing of an answer has been sent."""
+
     def hang_up(self) -> None:
         """End it at once."""
+
+    def turn_away(self) -> None:
+        """Tell it to come back, and end it."""
 
 
 T = TypeVar("T", bound=Open)
 
 
 class OpenConnections(Generic[T]):
-    """Of one server. At most `most` connections, and never more than the process may have files."""
+    """Of one server. At most `most` connections and a reserve, and never more than the process may have files."""
 
     def __init__(self, most: int) -> None:
-        self.most = min(most, max(1, open_files(most + SPARE_FILES) - SPARE_FILES))
+        files = open_files(most + SPARE_FILES)
+        self.most = min(most, max(1, files - SPARE_FILES))
+        self.reserve = max(1, min(RESERVE, files // 4))
+        self.is_draining = False  # the server takes no more: connections end with their answers
         self._open: dict[str, dict[T, None]] = {}  # by address, oldest first
         self._where: dict[T, str] = {}
+        self._reserved: dict[T, str] = {}  # oldest first
+        if self.most < most:
+            _log.warning(
+                "this process may have %d files open, which is room for %d connections and not for %d: raise ulimit -n",
+                files, self.most, most,
+            )  # fmt: skip
 
     def __len__(self) -> int:
+        """Those that have a place."""
         return len(self._where)
 
+    @property
+    def num_open(self) -> int:
+        """Those in reserve included."""
+        return len(self._where) + len(self._reserved)
+
     def add(self, connection: T, address: str) -> bool:
-        """One more; False: there is no place for it."""
-        place = self._next_to_close() if len(self._where) >= self.most else None
-        if place is None and len(self._where) >= self.most:
+        """One more; False: it has one of the places in reserve."""
+        where = neighbourhood(address)
+        if len(self._where) >= self.most and not self.make_room():
+            self._add_reserved(connection, where)
             return False
-        if place is not None:
-            self.remove(place)
-            place.hang_up()
-        where = self._where[connection] = neighbourhood(address)
+        self._where[connection] = where
         self._open.setdefault(where, {})[connection] = None
         return True
 
     def remove(self, connection: T) -> None:
-        """It is closed, or will be; one that had no place is not there."""
+        """It is closed, or will be; one that is not there is let pass."""
+        self._reserved.pop(connection, None)
         where = self._where.pop(connection, None)
         if where is not None:
             del self._open[where][connection]
             if not self._open[where]:
                 del self._open[where]
 
-    def _next_to_close(self) -> T | None:
+    def make_room(self) -> bool:
+        """Whether somebody could go."""
+        found = self._first(lambda one: one.is_idle) or self._first(lambda one: one.is_reading)
+        if found is not None:
+            self.set_aside(found)
+            found.turn_away()
+        return found is not None
+
+    def give_back(self) -> bool:
+        """End one at once, since there are no files left; whether there was one that may go."""
+        found = next(iter(self._reserved), None) or self._first(lambda one: one.is_idle)
+        if found is not None:
+            self.remove(found)
+            found.hang_up()
+        return found is not None
+
+    def set_aside(self, connection: T) -> None:
+        """It will be told to go, which takes a moment: its place is free."""
+        where = self._where.get(connection)
+        if where is not None:
+            self.remove(connection)
+            self._add_reserved(connection, where)
+
+    def drain(self) -> None:
+        """Nobody is waited for whose request is not complete."""
+        self.is_draining = True
+        for connection in [one for one in self._where if one.is_reading and not one.is_idle]:
+            connection.turn_away()
+
+    def _first(self, may_go: Callable[[T], bool]) -> T | None:
         for address in sorted(self._open, key=lambda one: -len(self._open[one])):
             for connection in self._open[address]:
-                if connection.is_idle:
+                if may_go(connection):
                     return connection
         return None
+
+    def _add_reserved(self, connection: T, where: str) -> None:
+        if len(self._reserved) >= self.reserve:
+            most = Counter(self._reserved.values()).most_common(1)[0][0]
+            oldest = next(one for one, home in self._reserved.items() if home == most)
+            self.remove(oldest)
+            oldest.hang_up()
+        self._reserved[connection] = where
 
 
 def open_files(wanted: int) -> int:

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from quire.core.cache import Cache
 from quire.engine.engine import Engine
 from quire.engine.llm import LLM
+from quire.engine.watch import parts, troubles
 from quire.serve.metrics.families import Families
 from quire.serve.metrics.outer_metrics import disk_metrics, store_metrics, transfer_metrics
 
@@ -40,6 +41,7 @@ class EngineCollector(Collector):
         yield from self._steps(engine)
         yield from self._pools(engine.cache)
         yield from self._moves(engine)
+        yield from self._threads()
         yield from self._events()
         yield from disk_metrics(self._made, engine)
         yield from store_metrics(self._made, self._llm.shared)
@@ -95,6 +97,11 @@ class EngineCollector(Collector):
         yield self._made.count("quire:moves", "Moves, failed ones included.", moved.num_moves)
         yield self._made.count("quire:failed_moves", "Moves that failed.", moved.num_failed)
 
+    def _threads(self) -> Iterator[Metric]:
+        wrong = troubles(self._llm)
+        up: dict[tuple[str, ...], float] = {(part,): float(part not in wrong) for part in parts(self._llm)}
+        yield self._made.gauges("quire:thread_up", "1: the threads of this part are at work.", ("part",), up)
+
     def _events(self) -> Iterator[Metric]:
         publisher, made = self._llm.publisher, self._made
         if publisher is None:
@@ -103,3 +110,8 @@ class EngineCollector(Collector):
         yield made.count("quire:event_batches", "Batches of events that were published.", publisher.published)
         yield made.gauge("quire:event_hashes_waiting", "Hashes of pages that wait to be published.", publisher.waiting)
         yield made.count("quire:event_hashes_lost", "Hashes that there was no room for.", publisher.lost)
+        what = "Events and batches that could not be made, and were left out."
+        yield made.count("quire:events_dropped", what, publisher.dropped)
+        yield made.count(
+            "quire:event_restarts", "Times that the publisher has opened its sockets anew.", publisher.restarts
+        )

@@ -1,10 +1,16 @@
-"""HttpMetrics: what any server counts of requests, whoever computes them. No label has what a client chooses."""
+"""HttpMetrics: what any server counts of requests, whoever computes them. No label has what a client chooses.
+
+Of each tenant the same numbers are counted once more, apart from those of all: a tenant's key shows its own.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
+from quire.serve.auth import NOBODY
 from quire.serve.metrics.families import LABELS
 from quire.serve.metrics.tallies import Tallies
 
@@ -12,7 +18,7 @@ BETWEEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5
 
 
 class HttpMetrics:
-    """Of one server, in a registry of its own. Counted and read in the event loop's thread."""
+    """Of one server, or of one tenant, in a registry of its own. Counted and read in the event loop's thread."""
 
     def __init__(self, model: str) -> None:
         self.registry = CollectorRegistry()
@@ -21,12 +27,25 @@ class HttpMetrics:
         self.tallies.counters("quire:http_requests", "Requests by endpoint and status.", "endpoint", "code")
         self._open = self.tallies.gauge("quire:http_requests_in_progress", "Requests that are not answered yet.")
         what = "Seconds between two tokens of a streamed answer, as they were sent."
-        self.between_tokens = self.tallies.histogram("vllm:inter_token_latency_seconds", what, BETWEEN).observe
+        self._between = self.tallies.histogram("vllm:inter_token_latency_seconds", what, BETWEEN)
         self.registry.register(self.tallies)
+        self._tenants: dict[str, HttpMetrics] = {}  # as many as have keys
 
-    def text(self) -> bytes:
-        """All of it, as Prometheus reads it."""
-        return generate_latest(self.registry)
+    def of_tenant(self, tenant: str) -> HttpMetrics:
+        """The numbers of one tenant; those of nobody are those of all."""
+        if tenant == NOBODY:
+            return self
+        found = self._tenants.get(tenant)
+        if found is None:
+            found = self._tenants[tenant] = self._new_tenant()
+        return found
+
+    def _new_tenant(self) -> HttpMetrics:
+        return HttpMetrics(self._labels["model_name"])
+
+    def text(self, tenant: str = NOBODY) -> bytes:
+        """All of it, or of one tenant's, as Prometheus reads it."""
+        return generate_latest(self.of_tenant(tenant).registry)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -38,3 +57,16 @@ class HttpMetrics:
         """It is over."""
         self._open.inc(-1)
         self.tallies.of("quire:http_requests", endpoint, str(status)).inc()
+
+    def between_tokens(self, tenant: str = NOBODY) -> Callable[[float], None]:
+        """What to call when two tokens of a tenant's stream came so many seconds apart."""
+        all_of_them = self._between.observe
+        if tenant == NOBODY:
+            return all_of_them
+        its_own = self.of_tenant(tenant)._between.observe
+
+        def both(seconds: float) -> None:
+            all_of_them(seconds)
+            its_own(seconds)
+
+        return both

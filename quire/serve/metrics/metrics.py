@@ -7,10 +7,12 @@ chooses. What the cache and the engine count themselves is read when somebody as
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
 from quire.engine.step.branch import Run
+from quire.serve.auth import NOBODY
 from quire.serve.metrics.engine_collector import EngineCollector
 from quire.serve.metrics.http_metrics import BETWEEN, HttpMetrics
 from quire.serve.metrics.regret_collector import RegretCollector
@@ -41,11 +43,19 @@ _COUNTERS = {
 }
 
 
-class Metrics(HttpMetrics):
-    """Of one server and its engine."""
+class PoolNames(NamedTuple):
+    """Of what is cached."""
 
-    def __init__(self, llm: LLM, model: str, longest: int) -> None:
+    groups: tuple[str, ...]
+    tiers: tuple[str, ...]
+
+
+class RunMetrics(HttpMetrics):
+    """What is counted of runs, for all or for one tenant; `names` are those of layer groups and tiers."""
+
+    def __init__(self, model: str, longest: int, names: PoolNames) -> None:
         super().__init__(model)
+        self._longest, self._names = longest, names
         lengths = _lengths(longest)
         tallies = self.tallies
         self._histograms = {
@@ -62,18 +72,20 @@ class Metrics(HttpMetrics):
         self._received = tallies.counter("quire:transfer_bytes", what)
         tallies.counters("quire:hit_tokens", "Prompt tokens read from the cache.", "tier", "group")
         tallies.counters("quire:missed_tokens", "Prompt tokens not reused.", "cause", "group")
-        self._groups = tuple(group.name for group in llm.loop.engine.cache.config.groups)
-        self._tiers = tuple(tier.name for tier in llm.loop.engine.cache.config.tiers)
-        self.registry.register(EngineCollector(llm, self._labels))
-        self.registry.register(RegretCollector(llm.regret(), self._labels))
 
-    # -- runs --------------------------------------------------------------------------------------------------------
+    def _new_tenant(self) -> HttpMetrics:
+        return RunMetrics(self._labels["model_name"], self._longest, self._names)
 
-    def run_over(self, stream: Stream) -> None:
+    def run_over(self, stream: Stream, tenant: str = NOBODY) -> None:
         """A run is over, or nobody waits for it any more."""
-        run = stream.run
-        if run is None:
+        if stream.run is None:
             return
+        self._count(stream.run)
+        own = self.of_tenant(tenant)
+        if own is not self and isinstance(own, RunMetrics):
+            own._count(stream.run)
+
+    def _count(self, run: Run) -> None:
         for answer in run.answers:
             reason = REASONS["cancelled" if answer.finish is None else answer.finish]
             self.tallies.of("vllm:request_success", reason).inc()
@@ -116,11 +128,22 @@ class Metrics(HttpMetrics):
         if run.receipt is None:
             return
         for (tier, group), tokens in run.receipt.hits.items():
-            self.tallies.of("quire:hit_tokens", self._tiers[tier], self._groups[group]).inc(tokens)
+            self.tallies.of("quire:hit_tokens", self._names.tiers[tier], self._names.groups[group]).inc(tokens)
         for miss in run.receipt.misses:
             cause = "new" if miss.cause == "other_scope" else miss.cause  # what other tenants have is nobody's business
-            group_name = "" if miss.group is None else self._groups[miss.group]
+            group_name = "" if miss.group is None else self._names.groups[miss.group]
             self.tallies.of("quire:missed_tokens", cause, group_name).inc(miss.num_tokens)
+
+
+class Metrics(RunMetrics):
+    """Of one server and its engine."""
+
+    def __init__(self, llm: LLM, model: str, longest: int) -> None:
+        config = llm.loop.engine.cache.config
+        names = PoolNames(tuple(group.name for group in config.groups), tuple(tier.name for tier in config.tiers))
+        super().__init__(model, longest, names)
+        self.registry.register(EngineCollector(llm, self._labels))
+        self.registry.register(RegretCollector(llm.regret(), self._labels))
 
 
 def _lengths(longest: int) -> tuple[int, ...]:

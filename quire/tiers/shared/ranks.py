@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from quire.core.records.errors import InputError, StateError, say
+from quire.core.records.errors import InputError, QuireError, StateError, say, without_words
 from quire.tiers.base import Bytes, Tier, TierError
 from quire.tiers.shared.audit import PageAudit
 from quire.tiers.shared.calls.client import StoreClient
@@ -209,9 +209,10 @@ class Ranks:
                 self._told[nth] = ""
             except Exception as wrong:  # all that it was to do counts as not done
                 told[nth] = wrong
-                if self._told[nth] != repr(wrong):
-                    _log.warning("rank %d of a shared cache: %r", nth, wrong)
-                self._told[nth] = repr(wrong)
+                text = str(wrong) if isinstance(wrong, QuireError | OSError) else without_words(wrong)
+                if self._told[nth] != text:
+                    _log.warning("rank %d of a shared cache: %s", nth, text)
+                self._told[nth] = text
 
         others = [Thread(target=ask, args=(nth,), daemon=True) for nth in range(1, len(self._ranks))]
         for thread in others:

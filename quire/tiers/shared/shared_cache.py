@@ -93,6 +93,11 @@ class SharedCache:
     def __repr__(self) -> str:
         return f"SharedCache({'closed' if self._closed else self.client!r})"
 
+    @property
+    def stopped(self) -> int:
+        """Threads of its own that have ended, though nobody closed it."""
+        return self._fetchers.stopped + self._senders.stopped
+
     def fetch(self, request: Request, wait: float | None = None) -> Fetch:
         """Bring what the store has of a request and the cache has not; never waits. Close what it returns.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from quire import InputError
-from quire.core.records.errors import say
+from quire.core.records.errors import say, without_words
 
 if TYPE_CHECKING:
     from quire.fleet.on_ray.launch import RayFleet
@@ -90,7 +90,11 @@ def _restart_on_hangup(fleet: RayFleet, tell: Callable[[str], None]) -> None:
 
     def restart() -> None:
         tell("restarting the replicas")
-        fleet.restart()
-        tell("all replicas are new")
+        try:
+            fleet.restart()
+        except Exception as wrong:  # those that there are go on
+            tell(f"the replicas were not restarted: {without_words(wrong)}")
+        else:
+            tell("all replicas are new")
 
     signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=restart, daemon=True).start())

@@ -13,7 +13,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
 from socket import socket
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from quire import InputError, QuireError
 from quire.core.records.config import Eviction
@@ -121,9 +121,10 @@ def _prepare(options: Namespace, tell: Callable[[str], None]) -> tuple[ServeSett
     """Everything that can be wrong before a model is loaded, which takes long."""
     from quire.serve import ApiKeys, ServeSettings, bind
     from quire.serve.auth import ENVIRONMENT
-    from quire.serve.server import check_tls
+    from quire.serve.server import check_grace, check_tls
     from quire.serve.settings import LOOPBACK
 
+    check_grace(options.grace)
     _check_memory(options)
     check_fleet(options)
     keys = None
@@ -150,6 +151,7 @@ def _prepare(options: Namespace, tell: Callable[[str], None]) -> tuple[ServeSett
 
 def _check_memory(options: Namespace) -> None:
     """What memory, disk, store and peer cannot be, before a model is loaded."""
+    _engine_fields(options)
     amounts = {"device memory": options.device_memory, "host memory": options.host_memory, "disk": options.disk_bytes}
     sizes = {what: parse_bytes(amount, what) for what, amount in amounts.items()}
     if (options.disk is None) != (not sizes["disk"]):
@@ -197,22 +199,38 @@ def _name(options: Namespace) -> str:
     return str(options.model) if not Path(options.model).exists() else Path(options.model).resolve().name
 
 
+def _engine_fields(options: Namespace) -> dict[str, Any]:
+    """What the engine is told, checked."""
+    from quire.engine import EngineConfig
+
+    fields: dict[str, Any] = {
+        "max_waiting": options.max_requests, "receipts": True, "eviction": options.eviction,
+    }  # fmt: skip
+    if options.max_length is not None:
+        fields["max_length"] = options.max_length
+    EngineConfig(1, **fields)
+    return fields
+
+
 def _open(options: Namespace, tell: Callable[[str], None]) -> LLM:
     from quire.engine import LLM, fitting, load
+    from quire.engine.fitting import check_room
     from quire.engine.llm import check_device
     from quire.engine.model import smollm2
+    from quire.engine.model.load import outline
     from quire.engine.outer.shared_side import HOST_BYTES
 
     check_device(options.device)
     place = smollm2.folder(tell) if options.model is None else options.model
-    tell(f"loading {_name(options)}")
-    model = load(place, device=options.device, dtype=options.dtype)
-    fields = {"max_waiting": options.max_requests, "receipts": True, "eviction": options.eviction}
-    if options.max_length is not None:
-        fields["max_length"] = options.max_length
-    host = options.host_memory
+    fields, host = _engine_fields(options), options.host_memory
     if not parse_bytes(host, "host memory") and (options.disk or options.shared):
         host = HOST_BYTES  # pages come from there through host memory
+    plan = outline(place, dtype=options.dtype)
+    if plan is not None:  # memory that cannot suffice is told before the weights are read
+        fitting(plan, options.device_memory, host, options.disk_bytes, **fields)
+        check_room(plan, options.device, options.device_memory)
+    tell(f"loading {_name(options)}")
+    model = load(place, device=options.device, dtype=options.dtype)
     config = fitting(model, options.device_memory, host, options.disk_bytes, **fields)
     llm = LLM(
         model, config=config, publish=options.events, replay=options.events_replay, disk=options.disk,

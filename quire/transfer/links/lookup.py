@@ -86,7 +86,7 @@ class Lookups(Generic[T]):
                 token, host, port = self._waiting.popleft()
             try:
                 answer = ResolvedName(token, addresses(host, port, numeric=False)[0], "")
-            except (OSError, UnicodeError, IndexError) as wrong:
+            except Exception as wrong:  # whatever a resolver raises: a thread that ended would keep its place for ever
                 answer = ResolvedName(token, None, str(wrong))
             with self._lock:
                 self._answer(answer)

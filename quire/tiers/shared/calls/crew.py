@@ -12,7 +12,10 @@ from collections.abc import Callable
 from threading import Condition, Thread
 from typing import Protocol
 
+from quire.core.records.errors import without_words
+
 _log = logging.getLogger("quire.shared")
+PAUSE = 0.5  # seconds after something other than a job has failed
 
 
 class CrewJob(Protocol):
@@ -40,6 +43,7 @@ class Crew:
         self._change = Condition()
         self._closing = False
         self._busy = 0
+        self.failures = 0  # jobs that raised, and looks at an idle store
         self._threads = [Thread(target=self._work, name=f"quire-{name}-{n}", daemon=True) for n in range(threads)]
         for thread in self._threads:
             thread.start()
@@ -83,16 +87,34 @@ class Crew:
             thread.join(max(0.0, end - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
+    @property
+    def stopped(self) -> int:
+        """Threads that have ended, though nobody closed it: whatever they meet, there should be none."""
+        return 0 if self._closing else sum(not thread.is_alive() for thread in self._threads)
+
     def _work(self) -> None:
-        while (job := self._next()) is not None:
+        while True:
+            try:
+                job = self._next()
+            except Exception as wrong:  # of `idle`, or of when to call it: it is called again, a little later
+                self._note(wrong)
+                time.sleep(PAUSE)
+                continue
+            if job is None:
+                return
             try:
                 job.run()
-            except Exception:
-                _log.exception("a job of a shared store failed")
+            except Exception as wrong:
+                self._note(wrong)
             with self._change:
                 self._busy -= 1
                 self._change.notify_all()
             del job  # it may hold pages
+
+    def _note(self, wrong: Exception) -> None:
+        """Without its words, which may be a store's; a thread goes on."""
+        self.failures += 1
+        _log.error("a job of a shared store failed: %s", without_words(wrong))
 
     def _next(self) -> CrewJob | None:
         """The next job, taken; None: the end."""
