@@ -272,7 +272,8 @@ def _generation(
 ) -> Generation:
     settings = service.settings
     bounds = RetentionBounds(settings.max_retain_seconds, settings.max_retain_priority)
-    return Generation(prompts, sampling, scope_of(tenant, asked["cache_salt"]), retention_of(asked, bounds))
+    scope = scope_of(tenant, asked["cache_salt"])
+    return Generation(prompts, sampling, scope, retention_of(asked, bounds), tenant or None)
 
 
 def _text(service: Service, tokens: list[int], special: bool = False) -> str:
