@@ -277,7 +277,7 @@ class Engine:
                 del turn.works[branch]
             if turn.works or turn.refused:
                 return turn
-            if self.scheduler.give_way() or (not turn.passed_over and self.scheduler.end_prefetches()):
+            if self.scheduler.give_way(turn) or (not turn.passed_over and self.scheduler.end_prefetches()):
                 continue
             held = mark is None or mark != self.outer.hold_mark  # by somebody who copies pages: a moment only
             if not self.num_lingering and not turn.passed_over and not held:

@@ -187,6 +187,7 @@ class Incoming:
             return False
         scheduler.preempt(victim)
         turn.works.pop(victim, None)
+        turn.made_way = True
         return True
 
 

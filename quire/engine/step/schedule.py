@@ -185,8 +185,10 @@ class Scheduler:
         self.num_preemptions += 1
         self.lost(branch)
 
-    def give_way(self) -> bool:
+    def give_way(self, turn: Turn) -> bool:
         """Nothing can be computed: one that holds pages without using them gives them back; False: there is none."""
+        if turn.made_way:
+            return True
         holders = [*self.held, *self.prompts]
         if holders:
             self.preempt(first_to_give_way(holders))

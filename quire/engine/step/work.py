@@ -40,10 +40,11 @@ class RefusedBranch(NamedTuple):
 class Turn:
     """One step, decided: what to compute, and who was refused for good."""
 
-    __slots__ = ("admitted", "passed_over", "refused", "works")
+    __slots__ = ("admitted", "made_way", "passed_over", "refused", "works")
 
     def __init__(self) -> None:
         self.passed_over = 0  # waiting branches whose pages were on their way when it was decided
+        self.made_way = False  # some lost their pages to one that could not come in before
         self.works: dict[Branch, Work] = {}
         self.admitted: list[Branch] = []
         self.refused: list[RefusedBranch] = []
