@@ -84,6 +84,7 @@ def _parser() -> ArgumentParser:
     add("--eviction", choices=get_args(Eviction), default="auto", help=f"which cached page goes first: {USUAL_ORDER}")
     add("--scheduling", choices=["fair", "fcfs"], default="fair", help="turns between tenants (default), or not")
     add("--grant", action="append", default=[], metavar="TENANT=N", help="its priority; lower goes first (default 0)")
+    parser.set_defaults(granted=())  # what --grant says, when it has been read
     add("--max-requests", type=int, default=256, metavar="N", help="at the same time; others get 429 (default 256)")
     add("--max-connections", type=int, default=1024, metavar="N", help="idle ones make room (default %(default)s)")
     add("--queue-seconds", type=float, default=0.0, metavar="S", help="they may wait so long for a place (default 0)")
