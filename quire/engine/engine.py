@@ -24,6 +24,7 @@ from quire.core.records.identity import Scope
 from quire.core.records.request import PLAIN, Int32, Request
 from quire.core.records.retain import Retention
 from quire.core.records.span import Span
+from quire.core.state.prepared import Prepared
 from quire.core.trace.block_ids import read_key
 from quire.core.trace.recorder import TraceRecorder
 from quire.engine.choose.grammar import Grammars
@@ -46,16 +47,19 @@ from quire.engine.step.beam import beams_of
 from quire.engine.step.branch import NO_DRAFTS, Branch, Finish, Listener, Run
 from quire.engine.step.plan_runner import PlanRunner
 from quire.engine.step.report import Stats, StepReport, Stopwatch
-from quire.engine.step.schedule import Scheduler, Turn
+from quire.engine.step.rounds import Together
+from quire.engine.step.schedule import Scheduler
+from quire.engine.step.work import Turn
 from quire.engine.submission import (
     LESS,
+    Away,
     EngineBusy,
     TokenPrompt,
     check_begun,
     check_limits,
-    check_mask,
     check_scope,
     in_words,
+    mask_of,
     parted,
     prepared_request,
     with_room,
@@ -117,13 +121,14 @@ class Engine:
 
     def submit(
         self, tokens: Int32 | Sequence[int] | TokenPrompt, sampling: Sampling = PLAIN_SAMPLING, *, scope: Scope = PLAIN,
-        retention: Retention | None = None, listener: Listener | None = None, away: bool = False,
-        mask: TokenMask | None = None, begun: Sequence[int] = (),
+        retention: Retention | None = None, listener: Listener | None = None, tenant: str | Together | None = None,
+        mask: TokenMask | None = None, begun: Sequence[int] | Away = (),
     ) -> Run:  # fmt: skip
-        """Queue a prompt; what can never be served is refused here. `away`: its KV comes from a peer (see `adopt`).
+        """Queue a prompt; what can never be served is refused here. `tenant`: whose turns it takes; None: its own.
 
         `mask` says which tokens may come next, the first one first; that of `structured_outputs` is made here without.
         `begun`: tokens of its one answer that another engine has made. It goes on behind them; its listener hears all.
+        `AWAY`: its KV comes from a peer (see `adopt`).
         """
         self._check_place()
         prompt, uncut = parted(tokens, self.vocabulary)
@@ -132,11 +137,11 @@ class Engine:
         check_ids(sampling, self.vocabulary)
         check_begun(begun, sampling, self.vocabulary)
         rules = rules_of(sampling, prompt, self.model.eos_ids, self.model.tokenizer)
-        mask = self._mask(mask, sampling)
+        mask = mask_of(self.grammars, mask, sampling)
         number = next(self._numbers)
         request = Request(
             (number, -1), prompt, scope, beams=sampling.beams, retention=retention, max_new_tokens=sampling.max_tokens,
-            uncut=uncut,
+            uncut=uncut, tenant=None if isinstance(tenant, Together) else tenant,
         )  # fmt: skip
         prepared = prepared_request(self.cache, with_room(self.config, request), sampling.max_tokens)
         seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
@@ -146,15 +151,21 @@ class Engine:
         branch.mask = mask
         run.branches.append(branch)
         self.runs[run.id] = run
+        self.scheduler.rounds.enter(run, tenant)
         if self.recording is not None:
             self.recording.submitted(run)
-        if len(begun):
+        self._begin(branch, begun, prepared)
+        return run
+
+    def _begin(self, branch: Branch, begun: Sequence[int] | Away, prepared: Prepared) -> None:
+        if isinstance(begun, Away):
+            self.scheduler.expect(branch)
+        elif len(begun):
             self.advance.begin(branch, [int(token) for token in begun])
-        elif not away:
+        else:
             self.scheduler.put(branch)
             branch.prepared = prepared
-            branch.prefetch = self.outer.prefetch(request, self.clock)
-        return run
+            branch.prefetch = self.outer.prefetch(branch.run.request, self.clock)
 
     def _check_place(self) -> None:
         """Refuse whoever comes when it is closed or full."""
@@ -163,13 +174,6 @@ class Engine:
         if len(self.runs) >= self.config.max_waiting:
             fact = f"{len(self.runs)} runs are in the engine, max_waiting is {self.config.max_waiting}"
             raise EngineBusy(say("submit", fact, "submit again when some are done"))
-
-    def _mask(self, given: TokenMask | None, sampling: Sampling) -> TokenMask | None:
-        """The one that was given, or that of `structured_outputs`."""
-        wanted = sampling.structured_outputs
-        mask = self.grammars.mask(wanted) if given is None and wanted is not None else given
-        check_mask(mask, sampling)
-        return mask
 
     def record(self, path: str | Path, *, key_file: str | Path | None = None) -> TraceRecorder:
         """Write a trace of what is served from now on: when it came, how long it was, keyed ids of its blocks.
@@ -223,7 +227,8 @@ class Engine:
     def _finish(self, run: Run) -> None:
         run.done = True
         run.times.finished = self.clock()
-        self.runs.pop(run.id, None)
+        if self.runs.pop(run.id, None) is not None:
+            self.scheduler.rounds.leave(run)
         if self.recording is not None:
             self.recording.finished(run)
         if run.listener is not None:
@@ -273,7 +278,7 @@ class Engine:
                 del turn.works[branch]
             if turn.works or turn.refused:
                 return turn
-            if self.scheduler.give_way() or (not turn.passed_over and self.scheduler.end_prefetches()):
+            if self.scheduler.give_way(turn) or (not turn.passed_over and self.scheduler.end_prefetches()):
                 continue
             held = mark is None or mark != self.outer.hold_mark  # by somebody who copies pages: a moment only
             if not self.num_lingering and not turn.passed_over and not held:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from quire.core.records.config import EVENT_SEED, CacheConfig, Eviction, TierConfig
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.groups import LayerGroup
+from quire.core.records.request import check_tenant
 from quire.core.records.tuples import keep_tuples
 from quire.engine.choose.sampling import brief
 from quire.engine.choose.sampling_checks import LARGEST
 
+Scheduling = Literal["fair", "fcfs"]
 _SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting", "max_unread")
 _SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "events", "receipts")
 
@@ -44,6 +46,8 @@ class EngineConfig:
     event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes, shared by engines behind one router
     disk_pages: int | Sequence[int] = 0  # slots on disk, behind host memory; what is there lasts (Engine(disk=...))
     eviction: Eviction = "auto"  # which idle page goes first, as in CacheConfig
+    scheduling: Scheduling = "fair"  # turns between tenants; "fcfs": first come, first served, whoever asks
+    granted: Mapping[str, int] | Sequence[tuple[str, int]] = ()  # priority of tenants, lower first; of others 0
 
     def __post_init__(self) -> None:
         keep_tuples(self, "device_pages", "host_pages", "disk_pages")
@@ -73,6 +77,10 @@ class EngineConfig:
         if not isinstance(self.eviction, str) or self.eviction not in get_args(Eviction):
             fact, cure = "it is no known order", f"use one of {', '.join(get_args(Eviction))}"
             raise InputError(say(f"eviction {shown(self.eviction)}", fact, cure))
+        if not isinstance(self.scheduling, str) or self.scheduling not in get_args(Scheduling):
+            fact, cure = "it is no known order", f"use one of {', '.join(get_args(Scheduling))}"
+            raise InputError(say(f"scheduling {shown(self.scheduling)}", fact, cure))
+        object.__setattr__(self, "granted", granted_pairs(self.granted))
         if type(self.rank) is not int or not 0 <= self.rank <= LARGEST:
             raise InputError(say(f"rank {shown(self.rank)}", "it is no whole number from 0 on", "give one, as 0"))
 
@@ -108,6 +116,22 @@ class EngineConfig:
             partial_reuse=self.partial_reuse, events=self.events, rank=self.rank,
             event_seed=self.event_seed, receipts=self.receipts, lasting=tiers[-1].slow, eviction=self.eviction,
         )  # fmt: skip
+
+
+def granted_pairs(given: object) -> tuple[tuple[str, int], ...]:
+    """Priorities of tenants, by name, each once; the last one given counts."""
+    pairs = given.items() if isinstance(given, Mapping) else given
+    try:
+        granted = dict(pairs)  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        fact = "it has no priority for each of its tenants"
+        raise InputError(say(f"granted {shown(given)}", fact, "give a dict, as {'alice': -1}")) from None
+    for name, priority in granted.items():
+        check_tenant(name, "a granted priority")
+        if type(priority) is not int or abs(priority) > LARGEST:
+            fact = f"that of a tenant is {shown(priority)}"
+            raise InputError(say("a granted priority", fact, "give a whole number; lower goes first"))
+    return tuple(sorted(granted.items()))
 
 
 def _some(pages: object) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
@@ -17,10 +18,20 @@ from quire.core.records.retain import Retention
 from quire.core.records.span import Span
 from quire.core.state.claim import Refusal
 from quire.core.state.prepared import Prepared
+from quire.engine.choose.grammar import Grammars
 from quire.engine.choose.sampling import Sampling
 from quire.engine.choose.token_mask import TokenMask
 from quire.engine.model.layers import Model
 from quire.engine.settings import EngineConfig
+
+
+class Away(Enum):
+    """Where an answer begins whose prompt is computed by a peer."""
+
+    AWAY = "away"
+
+
+AWAY = Away.AWAY
 
 
 class TokenPrompt(NamedTuple):
@@ -101,9 +112,9 @@ def with_room(config: EngineConfig, request: Request) -> Request:
     return request
 
 
-def check_begun(begun: Sequence[int], sampling: Sampling, vocabulary: int) -> None:
+def check_begun(begun: Sequence[int] | Away, sampling: Sampling, vocabulary: int) -> None:
     """An answer that goes on here: there is one, it is not complete, and the model knows its tokens."""
-    if not len(begun):
+    if isinstance(begun, Away) or not len(begun):
         return
     ask = f"an answer that goes on behind {len(begun)} tokens"
     if sampling.n > 1 or sampling.beams > 1:
@@ -113,11 +124,14 @@ def check_begun(begun: Sequence[int], sampling: Sampling, vocabulary: int) -> No
     checked_prompt(begun, vocabulary)
 
 
-def check_mask(mask: TokenMask | None, sampling: Sampling) -> None:
-    """Beams weigh all tokens, and there is one mask for one answer at a time."""
+def mask_of(grammars: Grammars, given: TokenMask | None, sampling: Sampling) -> TokenMask | None:
+    """The mask that was given, or that of `structured_outputs`. Beams weigh all tokens: they have none."""
+    wanted = sampling.structured_outputs
+    mask = grammars.mask(wanted) if given is None and wanted is not None else given
     if mask is not None and sampling.beams > 1:
         ask = f"a mask of tokens with beams {sampling.beams}"
         raise InputError(say(ask, "beams are weighed by the model's own numbers", "leave one of them out"))
+    return mask
 
 
 def prepared_request(cache: Cache, request: Request, max_tokens: int) -> Prepared:

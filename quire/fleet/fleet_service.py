@@ -86,9 +86,11 @@ class FleetService(Service):
         if sampling.seed is None:  # so that another worker goes on as the first one would have
             sampling = replace(sampling, seed=secrets.randbits(63))
         opened: list[FleetStream] = []
+        share = wanted.share
         try:
             for prompt in wanted.prompts:
-                work = FleetWork(np.array(prompt, np.int32), sampling, wanted.scope, wanted.retention)
+                tokens = np.array(prompt, np.int32)
+                work = FleetWork(tokens, sampling, wanted.scope, wanted.retention, tenant=share)
                 stream = FleetStream(self._caller, work, self.limits, self._fleet_metrics.resumed)
                 opened.append(stream)
                 self._open.add(stream)

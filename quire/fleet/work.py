@@ -12,6 +12,7 @@ from quire.core.records.request import Int32
 from quire.core.records.retain import Retention
 from quire.engine.choose.sampling import Sampling
 from quire.engine.front.feed import Piece
+from quire.engine.step.rounds import Together
 from quire.fleet.in_flight import WorkTicket
 
 
@@ -25,12 +26,13 @@ class FleetWork:
     retention: Retention | None = None
     begun: tuple[int, ...] = ()
     ticket: WorkTicket | None = None  # stays in the server's process
+    tenant: str | Together | None = None  # whose turns it takes
 
     def __repr__(self) -> str:
         return f"FleetWork({len(self.tokens)} tokens, {len(self.begun)} begun)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FleetWork, (self.tokens, self.sampling, self.scope, self.retention, self.begun)
+        return FleetWork, (self.tokens, self.sampling, self.scope, self.retention, self.begun, None, self.tenant)
 
 
 class LookAt(NamedTuple):

@@ -53,8 +53,9 @@ class FleetWorker:
         options: dict[str, Any] = {"begun": work.begun} if work.begun else {}
         try:
             stream = await self.llm.loop.submit_async(
-                work.tokens, work.sampling, timeout=0.0, scope=work.scope, retention=work.retention, **options
-            )
+                work.tokens, work.sampling, timeout=0.0, scope=work.scope, retention=work.retention,
+                tenant=work.tenant, **options,
+            )  # fmt: skip
         except (InputError, MissingExtra, StateError) as wrong:
             kind: Any = next(kind for error, kind in REFUSALS if isinstance(wrong, error))
             yield WorkRefused(kind, str(wrong))

@@ -6,6 +6,7 @@ Submits what was asked, and cuts what is left at the end. Knows no HTTP.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from quire.engine.choose.sampling import Sampling
 from quire.engine.engine import Engine
 from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
+from quire.engine.step.rounds import Together
 from quire.engine.watch import troubles
 from quire.serve.answers.answer_stream import AnswerStream, LoopStream
 from quire.serve.answers.token_words import TokenWords
@@ -43,6 +45,13 @@ class Generation:
     scope: Scope
     retention: Retention | None = None
     tenant: str = NOBODY
+
+    @property
+    def share(self) -> str | Together | None:
+        """As which its prompts take their turns; None: turns of its own, one share for all its prompts."""
+        if self.tenant == NOBODY and len(self.prompts) > 1:
+            return Together(secrets.token_hex(8))
+        return self.tenant or None
 
     def __repr__(self) -> str:
         return f"Generation({len(self.prompts)} prompts, {self.sampling!r})"
@@ -94,11 +103,12 @@ class Service:
         """A stream per prompt; none of them is left when the block is. One that is refused refuses all."""
         self.check_open()
         began: list[Stream] = []
+        share = wanted.share
         try:
             for prompt in wanted.prompts:
                 stream = await self.llm.loop.submit_async(
                     prompt, wanted.sampling, timeout=self.settings.queue_seconds, scope=wanted.scope,
-                    retention=wanted.retention,
+                    retention=wanted.retention, tenant=share,
                 )  # fmt: skip
                 began.append(stream)
                 self._streams.add(stream)

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from quire import InputError, Media, Scope, Span
+from quire import Cache, CacheConfig, InputError, Media, Request, Scope, Span, TierConfig, check
 from quire.core.records.identity import token_words
 
 VALUES = [None, 0, 1, -1, "", "0", "a", "ab", b"", b"a", b"ab", 2**80]
@@ -60,3 +60,24 @@ def test_runs_of_one_item_count_on() -> None:
     split = token_words(6, None, (Media(b"x" * 32, (Span(0, 2), Span(3, 5))),))
     assert whole is not None and split is not None
     assert (whole[2] == split[3]).all() and (whole[3] == split[4]).all() and not split[2].any()
+
+
+def test_a_tenant_is_no_part_of_a_page() -> None:
+    """Whose a request is says nothing about its pages: two tenants in one scope share, and a sequence knows its own."""
+    cache = Cache(CacheConfig(tiers=[TierConfig("device", 8)], block_size=4, max_sequences=4))
+    tokens = np.arange(9, dtype=np.int32)
+    one, other = (Request(nth, tokens, tenant=name) for nth, name in enumerate(("alice", "bob")))
+    (first,) = cache.add_sequence_batch([one]).sequences
+    cache.commit([first])
+    (second,) = cache.add_sequence_batch([other]).sequences
+    assert (first.tenant, second.tenant, second.start) == ("alice", "bob", 8)
+    forked = cache.fork(second, ["fork"])
+    assert forked is not None and forked[0][0].tenant == "bob" and cache.suspend(second).tenant == "bob"
+    assert "alice" not in repr(one) and "alice" not in repr(first) and Request("n", tokens).tenant is None
+    check(cache)
+
+
+@pytest.mark.parametrize("tenant", ["", "x" * 257, "\ud800", 1, b"alice"])
+def test_a_tenant_is_a_name(tenant: object) -> None:
+    with pytest.raises(InputError, match="tenant"):
+        Request("r", np.arange(3, dtype=np.int32), tenant=tenant)  # type: ignore[arg-type]

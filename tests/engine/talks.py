@@ -4,9 +4,10 @@ A talk has a seed. From it come the engine's config (small blocks, small budgets
 prompts, and their turns: going on, going back, asking again, editing what was said, repeating words, losing patience.
 A turn's prompt contains what the engine answered before, so hits reach into answers and end inside blocks. Requests are
 submitted at random steps. Some hosts are worn: now and then a page cannot be read back; some have a disk below them.
-Every order of eviction is drawn, the adaptive one most; half of the engines make receipts. Snapshots inside a step and
-where texts part are not drawn: where a model has states they are always on. The clock is drawn as well, and moves when
-it is read. The driver steps the engine and checks the cache; comparing answers is the test's business.
+Every order of eviction is drawn, the adaptive one most; half of the engines make receipts; half of the users have a
+tenant. Snapshots inside a step and where texts part are not drawn: where a model has states they are always on. The
+clock is drawn as well, and moves when it is read. The driver steps the engine and checks the cache; comparing answers
+is the test's business.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ class User:
     next_step: int
     history: list[Tokens] = field(default_factory=list)  # prompts with their answers
     open_runs: int = 0
+    tenant: str | None = None
 
 
 class Talk:
@@ -141,6 +143,8 @@ class Talk:
         self.systems = [self._words(int(self.dice.integers(4, self.longest // 2))) for _ in range(2)]
         turns, first = self.dice.integers(1, 4, num_users), self.dice.integers(0, 5, num_users)
         self.users = [User(*pair) for pair in zip(turns.tolist(), first.tolist(), strict=True)]
+        for user in self.users:
+            user.tenant = [None, None, "a", "b"][self.rest_dice.integers(4)]
         self.open: list[tuple[User, Done]] = []
         self.done: list[Done] = []
         self.counts: Counter[str] = Counter()
@@ -300,7 +304,7 @@ class Talk:
         user.turns_left -= 1
         for _ in range(2 if self._one_in(4) else 1):
             done = Done(self._draw_prompt(user), self._draw_sampling(), self.engine)
-            done.run = self.engine.submit(done.prompt, done.sampling, listener=done)
+            done.run = self.engine.submit(done.prompt, done.sampling, listener=done, tenant=user.tenant)
             if self._one_in(16):
                 done.patience = int(self.dice.integers(1, 12))
             self.open.append((user, done))

@@ -19,6 +19,7 @@ from quire.engine import EngineBusy, Model, of  # noqa: E402
 from quire.engine.choose.sampling import Sampling  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.step.branch import Run  # noqa: E402
+from quire.engine.submission import AWAY  # noqa: E402
 
 from . import families  # noqa: E402
 from .reference import assert_same  # noqa: E402
@@ -591,7 +592,7 @@ def test_a_listener_that_fails_costs_its_own_run(llama: Engine) -> None:
 
 def test_a_run_that_nobody_brings_ends(llama: Engine) -> None:
     """`away` without a peer: it is failed, and nobody else with it."""
-    lost = llama.submit(words(0, 12), plain(6), away=True)
+    lost = llama.submit(words(0, 12), plain(6), begun=AWAY)
     good = llama.submit(words(1, 12), plain(6))
     llama.drain()
     assert lost.error is not None and good.error is None

@@ -30,7 +30,7 @@ from .steps import model_of  # noqa: E402
 from .talks import Done, Speak, Talk, Tokens, random_words  # noqa: E402
 
 TALKS = {  # seeds of worlds that see it all
-    "llama": range(12, 24), "gemma3": range(10, 22), "gemma3_pool": range(110, 124), "qwen3_next": range(6, 18),
+    "llama": range(8, 20), "gemma3": range(11, 23), "gemma3_pool": range(110, 124), "qwen3_next": range(7, 19),
 }  # fmt: skip
 MANY_TALKS = int(os.environ.get("QUIRE_TALKS", "2000"))
 ANSWERS_PER_TIE = 2000

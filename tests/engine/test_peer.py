@@ -25,6 +25,7 @@ from quire.engine.disagg import orders  # noqa: E402
 from quire.engine.disagg.peer import Peer  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.settings import EngineConfig  # noqa: E402
+from quire.engine.step.rounds import Together  # noqa: E402
 from quire.transfer import Aux, Key, Limits, TcpLink, with_logits  # noqa: E402
 
 from . import families  # noqa: E402
@@ -309,7 +310,10 @@ def test_an_order_survives_the_wire_and_junk_does_not() -> None:
     tokens = np.array([1, 2, 3], np.int32)
     scope, sampling = Scope(lora=7, salt="s", epoch=b"e"), Sampling(temperature=0.5, top_p=0.9, top_k=3, max_tokens=50)
     body = orders.pack(tokens, sampling, 2**64 - 1, scope)
-    got, how, where, logits = orders.unpack(body)
+    got, how, where, logits, tenant = orders.unpack(body)
+    assert tenant is None
+    for whose in ("alice", Together("a call")):
+        assert orders.unpack(orders.pack(tokens, sampling, 1, scope, whose)).tenant == whose
     assert not logits and orders.unpack(orders.pack(tokens, Sampling(beams=2), 0, scope)).logits
     assert got.tolist() == [1, 2, 3] and got.dtype == np.int32 and where == scope
     assert how == Sampling(max_tokens=1, temperature=0.5, top_p=0.9, top_k=3, seed=2**64 - 1)

@@ -1,4 +1,4 @@
-"""Who computes when: the oldest first, always forward, nothing twice that can be had by waiting a step."""
+"""Who computes when: always forward, nothing twice that can be had by waiting a step; with FCFS the oldest first."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from .steps import (  # noqa: E402
 NAMES = families.NAMES
 TIGHT: dict[str, Any] = {"block_size": 4, "max_num_tokens": 24, "max_sequences": 6, "max_length": 64}
 TIGHT["snapshot_every"] = 8
+FCFS: dict[str, Any] = {"wait_for_reuse": False, "scheduling": "fcfs"}
 
 
 def least_pages(name: str, block: int, longest: int, chunk: int, beams: int = 1) -> tuple[int, ...]:
@@ -103,7 +104,7 @@ class Watch:
 
 def test_first_come_first_served() -> None:
     """A step has tokens for one prompt: they start in the order they came, long and short."""
-    engine = open_engine("llama", 100, max_num_tokens=40, wait_for_reuse=False)
+    engine = open_engine("llama", 100, max_num_tokens=40, **FCFS)
     lengths = [30, 9, 38, 20, 38, 5, 31]
     runs = [engine.submit(words(31 * nth, length), plain(6)) for nth, length in enumerate(lengths)]
     began: list[Run] = []
@@ -118,7 +119,7 @@ def test_first_come_first_served() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_long_prompt_among_many_short_ones(name: str) -> None:
     """Two short ones come with every step, more than the engine can take: the long one has its turn all the same."""
-    engine = open_engine(name, 80, max_num_tokens=32, max_chunk=16, wait_for_reuse=False, max_waiting=10_000)
+    engine = open_engine(name, 80, max_num_tokens=32, max_chunk=16, max_waiting=10_000, **FCFS)
     dice, short = random.Random(1), list[Run]()
 
     def more() -> None:
@@ -148,7 +149,7 @@ def test_always_forward(name: str, seed: int) -> None:
     longest, chunk = 32, dice.choice([8, 16, 24])
     pages = tuple(least + dice.randint(0, 4) for least in least_pages(name, 4, longest, chunk))
     host = dice.choice([0, 0, 12])
-    engine = open_engine(name, pages, host, **TIGHT | {"max_chunk": chunk, "wait_for_reuse": False})
+    engine = open_engine(name, pages, host, **TIGHT | FCFS | {"max_chunk": chunk})
     watch, runs = Watch(engine), []
     for _ in range(6):
         length = dice.randint(2, longest - 2)
@@ -168,7 +169,7 @@ def test_a_preempted_run_comes_back_first(name: str) -> None:
     """It waits where its arrival puts it: before all that came later, however long they have waited."""
     pages = tuple(max(14, least) for least in least_pages(name, 4, 40, 24))
     pages = (*pages[:-1], 4) if model_of(name).recurrent else pages
-    engine = open_engine(name, pages, **TIGHT | {"wait_for_reuse": False})
+    engine = open_engine(name, pages, **TIGHT | FCFS)
     runs = [engine.submit(words(23 * nth, 9), plain(30)) for nth in range(3)]
     runs += [engine.submit(words(23 * nth, 4), plain(3)) for nth in range(3, 8)]
     watch = Watch(engine)

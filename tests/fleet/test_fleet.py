@@ -16,8 +16,9 @@ from quire.engine import Sampling
 from quire.fleet.fleet_stream import FleetLimits
 from quire.fleet.in_flight import WorkTicket
 from quire.fleet.work import FleetWork
+from quire.serve import ApiKeys, ServeSettings
 
-from ..serve.rig import HELLO, Serving, serving
+from ..serve.rig import HELLO, NAME, Serving, serving
 from .rig import fleet
 
 LONG = "A prompt of some blocks, so that there is something to be found where it was computed before: "
@@ -80,6 +81,17 @@ def test_another_worker_goes_on_behind_the_tokens_so_far_with_the_same_seed() ->
         assert first.begun == () and len(second.begun) == 5 and some.chosen[0] != some.chosen[1]
         assert len(streamed(got)[0][0]) > 0 and some.metric("vllm:generation_tokens_total") == 12
         assert some.metric("quire:fleet_resumed_total") == 1
+
+
+def test_a_worker_knows_whose_work_it_is() -> None:
+    """Also when it goes on elsewhere: the engine there lets its tenant take turns."""
+    key = "sk-alice-0123456789"
+    with fleet(2, settings=ServeSettings(NAME, keys=ApiKeys([f"alice {key}"]))) as some:
+        some.kill_after = 2
+        body = {"prompt": LONG, "max_tokens": 6, "temperature": 0, "ignore_eos": True}
+        assert some.post("/v1/completions", body, authorization=f"Bearer {key}").status == 200
+        works = [pickle.loads(pickle.dumps(work)) for work in some.works]
+        assert len(works) == 2 and [work.tenant for work in works] == ["alice"] * 2 and works[1].begun
 
 
 def test_usage_and_pieces_are_those_of_one_engine(alone: Serving) -> None:

@@ -60,3 +60,21 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.delitem(sys.modules, "quire.fleet.on_ray", raising=False)
     assert cli.main(["serve", "--port", "0", "--replicas", "2"]) == 2
     assert "pip install 'quire-kv[ray]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "fact"),
+    [
+        (["--grant", "alice"], "it is not TENANT=N"),
+        (["--grant", "alice=1.5"], "it is not TENANT=N"),
+        (["--grant", "=1"], "it is not TENANT=N"),
+        (["--grant", "alice=-1"], "without API keys there are no tenants"),
+    ],
+)
+def test_what_cannot_be_granted(
+    words: list[str], fact: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("uvicorn")
+    monkeypatch.delenv("QUIRE_API_KEYS", raising=False)
+    assert cli.main(["serve", *words]) == 2
+    assert fact in capsys.readouterr().err

@@ -12,6 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from quire import Cache, CacheConfig, InputError, QuireError, Request, Scope, TierConfig
+from quire.engine import Engine
+from quire.engine.step.branch import Run
 from quire.serve import ApiKeys
 from quire.serve.auth import NOBODY, scope_of
 
@@ -163,3 +165,36 @@ def test_alice_cannot_tell_what_bob_has_said() -> None:
     assert same[0] == another[0] and same[2:] == another[2:]
     assert same[1] == another[1] and len(same[1]) > 60
     assert not any("other_scope" in str(key) for key in same[1])
+
+
+# -- turns -------------------------------------------------------------------------------------------------------------
+
+
+class RunWatch:
+    """Takes part in every step of an engine, and keeps the runs that were inside."""
+
+    num_open = 0
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.runs = engine, dict[object, Run]()
+        engine.participants.append(self)
+
+    def step(self) -> None:
+        self.runs |= self.engine.runs
+
+    def close(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("keys", "tenant", "salt"), [(ApiKeys(LINES), "alice", "alice:"), (None, None, None)])
+def test_a_tenant_takes_turns_and_keeps_its_scope(keys: ApiKeys | None, tenant: str | None, salt: str | None) -> None:
+    """The engine knows whose a request is; what keeps pages apart is the salt, as it was. Without keys all prompts of
+    one request take turns together.
+    """
+    body = {"prompt": ["one", "two"], "max_tokens": 1, "temperature": 0}
+    with serving(keys=keys) as server:
+        watch = RunWatch(server.llm.loop.engine)
+        assert server.post("/v1/completions", body, **bearer(ALICE)).status == 200
+    runs = list(watch.runs.values())
+    assert [(run.request.tenant, run.request.scope) for run in runs] == [(tenant, Scope(salt=salt))] * 2
+    assert runs[0].tenant.key == runs[1].tenant.key

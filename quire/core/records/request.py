@@ -21,6 +21,7 @@ PLAIN = Scope()
 NO_MEDIA: tuple[Media, ...] = ()
 NO_SNAPSHOTS: tuple[int, ...] = ()
 NO_UNCUT: tuple[Span, ...] = ()
+LONGEST_TENANT = 256  # characters
 _INT32 = np.dtype(np.int32)
 _ONE, _ZERO = 1, 0  # defaults: a value that is one of these very objects need not be checked
 _TOLD = ("scope", "length", "reuse", "reuse_limit", "beams", "extra_tokens", "max_new_tokens", "encoder")
@@ -49,6 +50,7 @@ class Request:
     snapshots: Sequence[int] = NO_SNAPSHOTS  # block edges where state groups keep one, besides the regular ones
     encoder: Encoder | None = None  # what cross groups read
     uncut: Sequence[Span] = NO_UNCUT  # tokens that one step computes together, as those of an image; kept ascending
+    tenant: str | None = None  # whose it is, for schedulers; pages are kept apart by the scope, never by this
 
     def __post_init__(self) -> None:
         check_tokens(self.tokens, "a request")
@@ -80,6 +82,8 @@ class Request:
             self._check_groups()
         if self.uncut is not NO_UNCUT:
             self._check_uncut()
+        if self.tenant is not None:
+            check_tenant(self.tenant, f"request {shown(self.id)}")
 
     def __repr__(self) -> str:
         """Whose it is and how large; never what it says."""
@@ -176,6 +180,20 @@ class Request:
         if self.extra_ids is None and not self.media:
             return None
         return token_words(len(self.tokens), self.extra_ids, self.media)
+
+
+def check_tenant(tenant: object, what: str) -> None:
+    """A name that can be written and sent. It is never shown: it may say who somebody is."""
+    if not isinstance(tenant, str):
+        raise InputError(say(what, f"its tenant is a {type(tenant).__name__}", "pass a string, or None"))
+    if not 1 <= len(tenant) <= LONGEST_TENANT:
+        fact = f"the name of its tenant has {len(tenant)} characters"
+        raise InputError(say(what, fact, f"use 1 to {LONGEST_TENANT}, or None"))
+    try:
+        tenant.encode()
+    except UnicodeEncodeError:
+        fact = "the name of its tenant has a half of a surrogate pair"
+        raise InputError(say(what, fact, "use whole characters")) from None
 
 
 def check_id(name: Hashable, what: str) -> None:

@@ -62,6 +62,11 @@ class Sequence:
         return self.row != RELEASED
 
     @property
+    def tenant(self) -> str | None:
+        """Whose it is, as its request said."""
+        return self.request.tenant
+
+    @property
     def length(self) -> int:
         """Tokens known."""
         return self._setup.store.length.item(self._live_row())

@@ -52,7 +52,7 @@ class Sampling:
     logprobs: int | None = None  # log-probabilities of the tokens, and of so many of the most likely; at most 20
     include_stop_str_in_output: bool = False  # the answer ends behind its stop string, not before it
     structured_outputs: StructuredOutputs | None = None  # the form of the answer: a JSON schema, a regex, a choice
-    priority: int = 0  # who is scheduled first: lower numbers, then first come, first served
+    priority: int = 0  # which of a tenant's requests is scheduled first: lower numbers, then first come, first served
 
     def __post_init__(self) -> None:
         for name in ("stop", "bad_words", "allowed_token_ids"):

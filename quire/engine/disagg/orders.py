@@ -12,6 +12,7 @@ from quire.core.records.errors import InputError, say
 from quire.core.records.identity import Scope
 from quire.core.records.request import Int32
 from quire.engine.choose.sampling import Sampling
+from quire.engine.step.rounds import Together
 
 
 class _OrderMessage(msgspec.Struct, frozen=True, array_like=True):
@@ -22,6 +23,8 @@ class _OrderMessage(msgspec.Struct, frozen=True, array_like=True):
     seed: Annotated[int, Meta(ge=0)]
     logits: bool
     scope: tuple[Any, Any, Any]  # lora, salt, epoch: a Scope takes no other values than it knows
+    tenant: str | None = None  # whose turns it takes
+    together: Annotated[str, Meta(max_length=64)] | None = None  # or with which others it has a share
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -35,15 +38,17 @@ class PrefillOrder(NamedTuple):
     sampling: Sampling
     scope: Scope
     logits: bool
+    tenant: str | Together | None = None
 
 
-def pack(tokens: Int32, sampling: Sampling, seed: int, scope: Scope) -> bytes:
+def pack(tokens: Int32, sampling: Sampling, seed: int, scope: Scope, tenant: str | Together | None = None) -> bytes:
     """What a peer needs to compute the same first token; the drawn seed, not None."""
     names = (scope.lora, scope.salt, scope.epoch)
     raw = np.ascontiguousarray(tokens, "<i4").tobytes()
     numbers = (float(sampling.temperature), float(sampling.top_p), sampling.top_k, seed)
     try:
-        return _encoder.encode(_OrderMessage(raw, *numbers, needs_logits(sampling), names))
+        whose = (None, tenant.id) if isinstance(tenant, Together) else (tenant, None)
+        return _encoder.encode(_OrderMessage(raw, *numbers, needs_logits(sampling), names, *whose))
     except OverflowError:
         raise InputError(say(f"a scope {names} for a peer", "its numbers are too long", "use 64 bits")) from None
 
@@ -58,7 +63,8 @@ def unpack(body: bytes) -> PrefillOrder:
         raise InputError(say("a prompt from a peer", f"{len(order.tokens)} bytes of tokens", "send int32 tokens"))
     sampling = Sampling(1, order.temperature, order.top_p, order.top_k, order.seed)
     tokens = np.frombuffer(order.tokens, "<i4").astype(np.int32)
-    return PrefillOrder(tokens, sampling, Scope(*order.scope), order.logits)
+    tenant = order.tenant if order.together is None else Together(order.together)
+    return PrefillOrder(tokens, sampling, Scope(*order.scope), order.logits, tenant)
 
 
 def needs_logits(sampling: Sampling) -> bool:

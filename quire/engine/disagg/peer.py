@@ -32,8 +32,8 @@ from quire.engine.disagg.staging import addressable
 from quire.engine.engine import Engine
 from quire.engine.front.admission_gate import AdmissionGate
 from quire.engine.step.branch import Branch, Run
-from quire.engine.step.schedule import Turn
-from quire.engine.submission import checked_prompt
+from quire.engine.step.work import Turn
+from quire.engine.submission import AWAY, checked_prompt
 from quire.tiers.base import Bytes
 from quire.transfer import (
     Aux,
@@ -137,8 +137,9 @@ class Peer:
         if order:
             seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
             sampling = replace(sampling, seed=seed)  # both sides must draw the same
-            body = orders.pack(checked_prompt(tokens, self.engine.vocabulary), sampling, seed, scope)
-        run = self.engine.submit(tokens, sampling, away=True, scope=scope, **options)
+            prompt = checked_prompt(tokens, self.engine.vocabulary)
+            body = orders.pack(prompt, sampling, seed, scope, options.get("tenant"))
+        run = self.engine.submit(tokens, sampling, begun=AWAY, scope=scope, **options)
         self._unasked[key] = _Unasked(run, there, self.engine.clock() + self._limit)
         with self.pump as endpoint:
             if order:
@@ -190,7 +191,7 @@ class Peer:
                 endpoint.cancel(key)
         strangers: set[Source] = set()  # peers not met yet: theirs wait for the next round, those of others do not
         for key, (run, source, until) in list(self._unasked.items()):
-            if self._must_wait(run):
+            if self.engine.scheduler.must_wait(run):
                 return
             asked, why = None, ""
             if self.engine.clock() > until:
@@ -208,6 +209,7 @@ class Peer:
                 landing = None if asked is None else endpoint.landing(asked)
             if asked is None and not why:
                 if met:
+                    self.engine.scheduler.make_way(run.branches[0])
                     return  # there is no room
                 strangers.add(source)
                 continue
@@ -216,11 +218,6 @@ class Peer:
                 self._coming[key] = _Coming(run, 0 if landing is None else landing.start)
             else:
                 self._fall_back(run, why)
-
-    def _must_wait(self, run: Run) -> bool:
-        """Somebody who comes first waits for pages here."""
-        waiting = self.engine.scheduler.waiting
-        return bool(waiting) and waiting[0].run.order < run.order
 
     def _over(self, session: Session) -> None:
         """Give its pages back, or decode what has come; if it has not, compute it, from where all groups can start."""

@@ -145,7 +145,8 @@ class Prefills:
             return
         place = None if self._gate is None else _Place(self._gate)
         try:
-            self.start(key, order.tokens, order.sampling, logits=order.logits, scope=order.scope, listener=place)
+            options = {"scope": order.scope, "tenant": order.tenant, "listener": place}
+            self.start(key, order.tokens, order.sampling, logits=order.logits, **options)
         except QuireError:  # told already; or a key in use, whose session goes on
             if self._gate is not None:
                 self._gate.leave()

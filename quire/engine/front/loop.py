@@ -9,6 +9,7 @@ import asyncio
 import atexit
 import contextlib
 import logging
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
@@ -25,6 +26,7 @@ from quire.engine.front.stream import Stream
 from quire.engine.front.text import Tokenizer, Transcript, silent_tokens
 from quire.engine.outer.outer_memory import REST
 from quire.engine.step.branch import Run
+from quire.engine.step.rounds import Together
 from quire.engine.submission import EngineBusy
 
 Job = Callable[[], None]
@@ -71,13 +73,16 @@ class Loop:
     ) -> list[Stream]:  # fmt: skip
         """Queue prompts to be computed together. Each waits for its place; when one is refused, none goes on.
 
-        `gather`: they will be waited for, not read, so no number of pieces is too many.
+        `gather`: they will be waited for, not read, so no number of pieces is too many. They share one tenant.
         """
         if current_thread() is self._thread:
             raise StateError(say("submit", "this is the engine's own thread", "submit from another one"))
         asked: list[tuple[Stream, Future[None]]] = []
         try:
-            for tokens in listed("prompts", prompts):
+            prompts = listed("prompts", prompts)
+            if len(prompts) > 1 and options.get("tenant") is None:
+                options["tenant"] = Together(secrets.token_hex(8))
+            for tokens in prompts:
                 feed = self._feed(sampling, gather)
                 if sampling.structured_outputs is not None:  # compiled here, while the engine computes
                     options["mask"] = self.engine.grammars.mask(sampling.structured_outputs)

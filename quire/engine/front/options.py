@@ -15,7 +15,7 @@ from quire.engine.choose.structured import StructuredOutputs
 
 
 class Options(TypedDict, total=False):
-    """Fields of Sampling, who may share the pages, how long they are worth keeping, how long to wait for a place."""
+    """Fields of Sampling, who may share the pages, how long to keep them, whose it is, how long to wait for a place."""
 
     max_tokens: int
     temperature: float
@@ -44,6 +44,7 @@ class Options(TypedDict, total=False):
     priority: int
     scope: Scope
     retention: Retention | None
+    tenant: str | None  # whose turns it takes
     timeout: float | None  # seconds, for a full engine
 
 

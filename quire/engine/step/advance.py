@@ -21,7 +21,8 @@ from quire.engine.choose.sample import NO_TOKEN, broken
 from quire.engine.step.branch import NO_DRAFTS, Answer, Branch, Finish, Run
 from quire.engine.step.fork_beams import Forks, LetGo
 from quire.engine.step.read_logits import LogitRows, NextTokens, read_logits, splits
-from quire.engine.step.schedule import Scheduler, Work
+from quire.engine.step.schedule import Scheduler
+from quire.engine.step.work import Work
 
 BROKEN = "the model's logits have a NaN, or no finite maximum: check its weights and its precision"
 NONE_LEFT = "its fields leave no token to go on with: allow more, or forbid less"
@@ -51,6 +52,7 @@ class Advance:
         for branch in read.tokens:
             if len(branch.drafts):
                 self._judge(branch, read.tokens)
+        self._scheduler.rounds.spend(works)
         self._commit([work for work in works if work.branch.sequence is not None])
         for branch in [*read.tokens, *read.scores]:
             self._scheduler.prompts.pop(branch, None)

@@ -18,6 +18,7 @@ from quire.core.state.prepared import Prepared
 from quire.core.state.sequence import Sequence
 from quire.engine.choose.sampling import Sampling
 from quire.engine.step.prefetch import BranchPrefetch
+from quire.engine.step.rounds import NO_DEADLINE, Tenant
 from quire.engine.step.times import RunTimes, Times
 
 if TYPE_CHECKING:
@@ -61,14 +62,16 @@ class Run:
     """One submitted request and its answers."""
 
     __slots__ = (
-        "answers", "arrival", "beams", "branches", "computed", "done", "error", "fallback", "id", "keeps_logits",
-        "listener", "logits", "num_preemptions", "receipt", "received", "request", "reused", "rules", "sampling",
-        "seed", "times",
+        "answers", "arrival", "beams", "branches", "computed", "deadline", "done", "error", "fallback", "id",
+        "keeps_logits", "listener", "logits", "num_preemptions", "receipt", "received", "request", "reused", "rules",
+        "sampling", "seed", "tenant", "times",
     )  # fmt: skip
 
     def __init__(self, request: Request, sampling: Sampling, seed: int, listener: Listener | None, now: float) -> None:
         self.id = request.id
-        self.arrival = 0  # order of submission: of equal priority who came first goes first
+        self.arrival = 0  # order of submission: of equals who came first goes first
+        self.tenant = Tenant(request.id)  # as which it takes turns
+        self.deadline = NO_DEADLINE  # of equal turns the earliest goes first; no run has one yet
         self.request = request
         self.sampling = sampling
         self.seed = seed
@@ -96,7 +99,7 @@ class Run:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Who comes first: by priority, then by submission."""
+        """Who comes first within a tenant: by priority, then by submission."""
         return self.sampling.priority, self.arrival
 
     @property
@@ -152,8 +155,9 @@ class Branch:
 
     @property
     def age(self) -> tuple[int, int, int]:
-        """Who comes first: by priority, then by submission, then by number."""
-        return *self.run.order, self.index
+        """Who comes first within a tenant: by priority, then by submission, then by number."""
+        run = self.run
+        return run.sampling.priority, run.arrival, self.index
 
     def __repr__(self) -> str:
         return f"Branch({self.id!r}, answer {self.index}, {self.length} tokens)"

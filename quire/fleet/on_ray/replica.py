@@ -16,6 +16,7 @@ from quire.engine import LLM, fitting, load
 from quire.engine.model import smollm2
 from quire.engine.model.folders import checked
 from quire.engine.publishing import EnginePublisher
+from quire.engine.settings import Scheduling
 from quire.events import Keys, Publisher, Room
 from quire.fleet.work import FleetWork, LookAt, WorkerFacts, WorkerMessage
 from quire.fleet.worker import FleetWorker
@@ -43,6 +44,8 @@ class ReplicaConfig:
     threads: int | None = None  # of torch, per replica
     show_tokens: bool = False  # whether the live page shows prompts
     eviction: Eviction = "auto"  # which idle page goes first, as in CacheConfig
+    scheduling: Scheduling = "fair"  # as in EngineConfig
+    granted: tuple[tuple[str, int], ...] = ()  # priorities of tenants, as in EngineConfig
     generation: int = 0  # another number makes other replicas: a rolling restart
 
 
@@ -59,6 +62,7 @@ class Replica:
         model = load(place, device=config.device, dtype=config.dtype)
         fields: dict[str, Any] = {
             "max_waiting": config.max_requests, "events": True, "receipts": True, "eviction": config.eviction,
+            "scheduling": config.scheduling, "granted": config.granted,
         }  # fmt: skip
         if config.event_seed:
             fields["event_seed"] = config.event_seed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
@@ -81,6 +82,9 @@ def _parser() -> ArgumentParser:
     add("--model-name", metavar="NAME", help="what clients call the model (default: its folder or hub id)")
     add("--max-length", type=int, metavar="N", help="tokens of a prompt and its answer (default: the model's, or 8192)")
     add("--eviction", choices=get_args(Eviction), default="auto", help=f"which cached page goes first: {USUAL_ORDER}")
+    add("--scheduling", choices=["fair", "fcfs"], default="fair", help="turns between tenants (default), or not")
+    add("--grant", action="append", default=[], metavar="TENANT=N", help="its priority; lower goes first (default 0)")
+    parser.set_defaults(granted=())  # what --grant says, when it has been read
     add("--max-requests", type=int, default=256, metavar="N", help="at the same time; others get 429 (default 256)")
     add("--max-connections", type=int, default=1024, metavar="N", help="idle ones make room (default %(default)s)")
     add("--queue-seconds", type=float, default=0.0, metavar="S", help="they may wait so long for a place (default 0)")
@@ -136,6 +140,7 @@ def _prepare(options: Namespace, tell: Callable[[str], None]) -> tuple[ServeSett
         raise InputError(say("TLS", "a certificate needs its key", "give --tls-cert and --tls-key"))
     if options.tls_cert:
         check_tls(options.tls_cert, options.tls_key)
+    options.granted = _granted(options.grant, keys is not None)
     local = is_loopback(options.host)
     if not local and keys is None:
         tell(f"everybody who can reach {options.host} may use this server: give it API keys, or a private network")
@@ -182,6 +187,21 @@ def _peer(options: Namespace) -> PrefillPeer:
     return peer
 
 
+def _granted(grants: list[str], has_keys: bool) -> tuple[tuple[str, int], ...]:
+    """Priorities of tenants, from TENANT=N."""
+    granted: dict[str, int] = {}
+    for grant in grants:
+        name, _, number = grant.rpartition("=")
+        if not name or re.fullmatch(r"-?[0-9]{1,9}", number) is None:
+            raise InputError(say(f"--grant {grant}", "it is not TENANT=N", "give a name and a whole number: alice=-1"))
+        granted[name] = int(number)
+    if granted and not has_keys:
+        raise InputError(
+            say("--grant", "without API keys there are no tenants", "give --api-key-file, or leave it out")
+        )
+    return tuple(sorted(granted.items()))
+
+
 def _viewer_key(options: Namespace) -> str | None:
     if options.viewer_key_file is None:
         return os.environ.get("QUIRE_VIEWER_KEY") or None
@@ -205,6 +225,7 @@ def _engine_fields(options: Namespace) -> dict[str, Any]:
 
     fields: dict[str, Any] = {
         "max_waiting": options.max_requests, "receipts": True, "eviction": options.eviction,
+        "scheduling": options.scheduling, "granted": options.granted,
     }  # fmt: skip
     if options.max_length is not None:
         fields["max_length"] = options.max_length

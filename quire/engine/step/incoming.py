@@ -1,0 +1,206 @@
+"""Incoming: prompts under way go on, waiting branches come in. Decides it in claims, so budgets hold; knows no model.
+
+    candidates, by seats and rounds -> claim -> leave out who gains by waiting -> a seat for each -> admit
+                                                                                  '- others give way to it, or it waits
+
+Prompts under way that are later in the rounds than whoever comes in get what is left of the tokens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+from quire.core.admission.batch import Batch
+from quire.core.cache import Cache
+from quire.core.records.span import Span
+from quire.core.state.claims import Claims
+from quire.core.state.prepared import Prepared
+from quire.engine.settings import EngineConfig
+from quire.engine.step.branch import Branch
+from quire.engine.step.rounds import Tenant, TokenKey
+from quire.engine.step.seats import Line, giver, mate_of
+from quire.engine.step.work import RefusedBranch, Turn, Work
+
+if TYPE_CHECKING:
+    from quire.engine.step.schedule import Scheduler
+
+MOST_CLAIMS = 64  # waiting branches looked at in one step
+Branches = dict[Hashable, Branch]  # by the id of their requests
+
+
+class Incoming:
+    """The part of a scheduler that hands out seats, and what decoding leaves of the tokens."""
+
+    def __init__(self, scheduler: Scheduler, cache: Cache, config: EngineConfig) -> None:
+        self._scheduler, self._cache, self._config = scheduler, cache, config
+        self._look = MOST_CLAIMS  # waiting branches to look at: a few more than came in last time
+        self._paged = [g for g, group in enumerate(cache.config.groups) if not group.current]
+        self.num_waits = 0
+
+    def admit(self, turn: Turn, left: int) -> list[Branch]:
+        """Who computes what with these tokens, in rounds; those who could have computed more are returned."""
+        prompts, key = self._scheduler.prompts, self._token_key
+        going = sorted(prompts, key=lambda one: (key(one), one.age))
+        branches = {branch.id: branch for branch in self.candidates(turn, left)}
+        first = min(map(key, branches.values()), default=None)
+        early = [branch for branch in going if first is None or key(branch) <= first]
+        with self._cache.claim([self._prepared(branch) for branch in branches.values()]) as claims:
+            turn.refused = [RefusedBranch(branches[refusal.request.id], refusal) for refusal in claims.refused]
+            self._leave_out(claims, going, early)
+            self._make_seats(turn, claims, branches, left - _wanted(early, self._config.longest_chunk))
+            batch = self._admitted(turn, claims, early, left)
+        self._seat(turn, batch, branches)
+        left -= _num_tokens(batch)
+        self._make_way(turn, batch, branches)
+        late = [branch for branch in going if branch not in early and branch.sequence is not None]
+        if late and left > 0:
+            batch = self._admitted(turn, None, late, left)
+            left -= _num_tokens(batch)
+        if left > 0 and not batch.waiting:
+            return []
+        cut = [branch for branch in prompts if branch not in turn.works or not turn.works[branch].num_logits]
+        return cut + [branch for branch in branches.values() if branch.sequence is None]
+
+    def _token_key(self, branch: Branch) -> TokenKey:
+        return self._scheduler.rounds.token_key(branch.run)
+
+    def _admitted(self, turn: Turn, claims: Claims | None, going: list[Branch], left: int) -> Batch:
+        """Newcomers, if any, behind prompts under way; the work of those."""
+        owners = {branch.sequence: branch for branch in going if branch.sequence is not None}
+        chunk = self._config.longest_chunk
+        if claims is None:
+            batch = self._cache.add_sequence_batch([], token_budget=left, max_chunk=chunk, continuing=list(owners))
+        else:
+            batch = self._cache.admit(claims, token_budget=left, max_chunk=chunk, continuing=list(owners))
+        self._scheduler.carry(batch.plan)
+        for sequence in batch.spans:
+            if sequence in owners:
+                self._note(turn, owners[sequence], batch)
+        return batch
+
+    def _note(self, turn: Turn, branch: Branch, batch: Batch) -> None:
+        sequence = branch.sequence
+        assert sequence is not None
+        span, told = batch.spans[sequence], batch.snapshots.get(sequence, ())
+        turn.works[branch] = Work(branch, span, int(span.end == sequence.prompt_end), told)
+
+    def _seat(self, turn: Turn, batch: Batch, branches: Branches) -> None:
+        """Those who came in have pages, and compute."""
+        receipts = batch.receipts if self._config.receipts else ()
+        for place, sequence in enumerate(batch.sequences):
+            branch = branches[sequence.id]
+            branch.sequence, branch.prepared = sequence, None
+            branch.end_prefetch()
+            if receipts and branch.run.fresh:
+                branch.run.receipt = receipts[place]
+            self._scheduler.take_out(branch)
+            self._scheduler.prompts[branch] = None
+            turn.admitted.append(branch)
+            self._note(turn, branch, batch)
+        self._look = min(MOST_CLAIMS, 2 * len(batch.sequences) + 4)
+
+    def _make_way(self, turn: Turn, batch: Batch, branches: Branches) -> None:
+        """Who did not find pages is given way to; it comes in with the next step."""
+        short = next((one for one in batch.refused if one.reason == "slots" and not one.never), None)
+        if short is None or short.group is None:
+            return
+        while self._cache.num_free(short.group) < short.need:
+            if not self._free_seat(turn, branches[short.request.id]):
+                return
+
+    def candidates(self, turn: Turn, left: int) -> list[Branch]:
+        """Who comes in next, as many as there may be tokens and seats for; who is prefetched waits for that."""
+        scheduler = self._scheduler
+        rows = self._config.max_sequences - self._cache.num_sequences
+        ready = [branch for branch in scheduler.waiting if branch.prefetch is None or branch.prefetch.done]
+        turn.passed_over = len(scheduler.waiting) - len(ready)
+        most = min(left, self._look)
+        if len(scheduler.rounds.inside) == 1 or not ready:
+            return ready[: min(rows, most)]
+        picked = Line(ready, scheduler.holders, scheduler.rounds).pick(rows, most)
+        if scheduler.held:
+            picked += [beam for beam in ready if beam not in picked and mate_of(scheduler.held, beam)]
+        return picked[:most]
+
+    def _prepared(self, branch: Branch) -> Prepared:
+        if branch.prepared is None:
+            branch.prepared = self._cache.prepare(branch.request())
+        return branch.prepared
+
+    def _leave_out(self, claims: Claims, going: list[Branch], early: list[Branch]) -> None:
+        """Who shares a prefix with a prompt that is computed in this very step waits for it, and reuses it then.
+
+        A prompt under way that another waits for takes its place, before those who come in.
+        """
+        if not self._config.wait_for_reuse:
+            return
+        chunk = self._config.longest_chunk
+        mates: list[tuple[Branch | None, Prepared, Span]] = []
+        for branch in going:
+            if (one := branch.sequence) is not None:
+                part = _part(one.prepared, Span(one.computed, one.prompt_end), chunk)
+                mates.append((branch, one.prepared, part))
+        for claim in list(claims):
+            mate = next((one for one in mates if claim.gains_from(one[1], one[2])), None)
+            if mate is None:
+                left = Span(claim.start, claim.prepared.end)
+                mates.append((None, claim.prepared, _part(claim.prepared, left, chunk)))
+                continue
+            claims.leave_out(claim)
+            self.num_waits += 1
+            if mate[0] is not None and mate[0] not in early:
+                early.append(mate[0])
+
+    def _make_seats(self, turn: Turn, claims: Claims, branches: Branches, left: int) -> None:
+        """A row and pages for every newcomer: others give way, or it waits, and those behind it.
+
+        Newcomers leave one page for every running branch; without it they would be preempted in the next step.
+        """
+        needed, newcomers = [0] * len(self._cache.config.groups), Counter[Tenant]()
+        for place, claim in enumerate(list(claims)):
+            branch = branches[claim.request.id]
+            needed = [one + more for one, more in zip(needed, claim.slots_needed, strict=True)]
+            while not (fits := self._fits(place + 1, needed)) and left > 0:
+                if not self._free_seat(turn, branch, newcomers[branch.run.tenant]):
+                    break
+            if not fits:
+                for late in reversed(list(claims)[place:]):
+                    claims.leave_out(late)
+                return
+            newcomers[branch.run.tenant] += 1
+            left -= min(claim.num_tokens, self._config.longest_chunk)
+
+    def _fits(self, rows: int, needed: list[int]) -> bool:
+        """There are so many rows, and pages that leave one for every running branch."""
+        if self._cache.num_sequences + rows > self._config.max_sequences:
+            return False
+        reserve = len(self._scheduler.holders)
+        return not reserve or all(self._cache.num_free(g) - reserve >= needed[g] for g in self._paged)
+
+    def _free_seat(self, turn: Turn, branch: Branch, more: int = 0) -> bool:
+        """One that has to gives way, or a beam of its own search that has delivered; False: none."""
+        scheduler = self._scheduler
+        victim = giver(scheduler.holders, branch, more) or mate_of(scheduler.held, branch)
+        if victim is None or victim in turn.admitted:
+            return False
+        scheduler.preempt(victim)
+        turn.works.pop(victim, None)
+        turn.made_way = True
+        return True
+
+
+def _wanted(going: list[Branch], chunk: int) -> int:
+    """Tokens that these prompts can compute in one step."""
+    return sum(min(chunk, one.prompt_end - one.computed) for one in [branch.sequence for branch in going] if one)
+
+
+def _num_tokens(batch: Batch) -> int:
+    return sum(map(len, batch.spans.values()))
+
+
+def _part(prepared: Prepared, left: Span, chunk: int) -> Span:
+    """What is computed of it in one step, if the budget allows."""
+    start, end = left.start, prepared.stop_after(left.start, left.end)
+    return Span(start, end if end <= start + chunk else max(start, prepared.cut_before(start + chunk)))
