@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -247,6 +247,9 @@ def test_nobody_fails_for_want_of_pages_that_wait_for_others(tmp_path: Path) -> 
             def __init__(self) -> None:
                 self.found = engine.cache.find(Request("held", np.array(words(0, 60), np.int32)))
                 self.close = self.found.close
+
+            def when_done(self, act: Callable[[], None]) -> None:
+                act()
 
         old = engine.submit(words(300, 70), plain(4))
         young = engine.submit(words(600, 70), plain(4))

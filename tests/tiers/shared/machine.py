@@ -6,12 +6,14 @@ Its pages have bytes that follow from the text, so that a wrong one shows.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import count
 
 import numpy as np
 
-from quire import Batch, Cache, CacheConfig, LayerGroup, Request, Scope, Sequence, Span, TierConfig, check
+from quire import Batch, Cache, CacheConfig, LayerGroup, Request, Scope, Span, TierConfig, check
+from quire import Sequence as Row
 from quire.core.records.groups import pools_of
 from quire.core.records.plan import Plan
 from quire.core.records.request import PLAIN
@@ -50,7 +52,7 @@ class WornArena:
     def info(self) -> TierInfo:
         return self.arena.info()
 
-    def read(self, group: int, slots: list[int], out: list[Bytes]) -> None:
+    def read(self, group: int, slots: Sequence[int], out: Sequence[Bytes]) -> None:
         failed = {slot: "worn out" for slot in slots if self.dice.integers(3) == 0}
         self.arena.read(group, slots, out)
         for slot, buffer in zip(slots, out, strict=True):
@@ -58,7 +60,7 @@ class WornArena:
         if failed:
             raise TierError("host", group, failed)
 
-    def write(self, group: int, slots: list[int], data: list[Bytes]) -> None:
+    def write(self, group: int, slots: Sequence[int], data: Sequence[Bytes]) -> None:
         self.arena.write(group, slots, data)
 
     def close(self) -> None:
@@ -102,7 +104,7 @@ class Machine:
     def serve(self, tokens: Int32, scope: Scope = PLAIN, *, wait: bool = True, publish: bool = True) -> int:
         """Answer a prompt as an engine would, through the device; tokens that were reused."""
         if self.turns is not None:
-            self.turns.run(self.carry)
+            self.turns.run(self._carried)
         request = self.request(tokens, scope)
         with self.shared.fetch(request) as fetch:
             if wait:
@@ -138,7 +140,7 @@ class Machine:
             self.shared.publish(request)
         return batch
 
-    def _compute(self, sequence: Sequence, span: Span, scope: Scope, tokens: Int32) -> None:
+    def _compute(self, sequence: Row, span: Span, scope: Scope, tokens: Int32) -> None:
         """What was reused is right; what is computed becomes so."""
         for group, layer in enumerate(self.groups):
             memory, size = self.tiers[0].view(group), layer.page_bytes
@@ -198,9 +200,12 @@ class Machine:
         """Until everything has come and gone."""
         end = time.monotonic() + PATIENT
         while self.turns is not None and not self.shared.wait_until_idle(0.005):
-            self.turns.run(self.carry)
+            self.turns.run(self._carried)
             assert time.monotonic() < end
         assert self.shared.wait_until_idle(PATIENT)
+
+    def _carried(self, plan: Plan) -> None:
+        self.carry(plan)
 
     def carry(self, plan: Plan) -> bool:
         """Run a plan, in its order; False: not all of it happened. Where that may be, others get time before it."""

@@ -5,6 +5,7 @@ the store's thread has read there must not go out. The threads are brought into 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
@@ -24,7 +25,7 @@ class AskedStore(FolderStore):
         super().__init__(folder)
         self.asked = Event()
 
-    def exists_many(self, names: list[bytes], deadline: float) -> list[bool]:  # type: ignore[override]
+    def exists_many(self, names: Sequence[bytes], deadline: float) -> list[bool]:
         there = super().exists_many(names, deadline)
         self.asked.set()
         return there
