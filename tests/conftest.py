@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from quire.core.store import StoreName
+from tests.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401  # hooks
 
 # Helper modules assert as tests do, with the values in the message, and under `python -O` too.
 pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in Path(__file__).parent.iterdir() if path.is_dir()))
