@@ -65,8 +65,8 @@ attacks: $(VENV)/others
 	@$(BIN)/python -m tests.soak.attacks
 
 slow: $(VENV)/others
-	@echo "== pytest -m slow"
-	@$(BIN)/python -m pytest -q -m slow $(SPREAD) -o faulthandler_timeout=1800
+	@echo "== pytest, slow and long"
+	@QUIRE_LONG=1 $(BIN)/python -m pytest -q -m "slow or long" $(SPREAD) -o faulthandler_timeout=7200
 
 # Where nothing can be installed: python3 -m tests.soak, with numpy and the extension built in place.
 calls: $(VENV)/ready
@@ -117,7 +117,8 @@ $(VENV)/torch: $(VENV)/tools
 	@touch $@
 
 # Real parts to test against; not every machine can have them, and whatever is missing is told and left out.
-# The torch that is there stays: pip may install nothing that wants another one.
+# The torch that is there stays: pip may install nothing that wants another one. And the embedded model is converted, once:
+# every process of the tests that needs it would do so at the same time.
 KEEPING = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VENV)/kept.txt
 
 $(VENV)/others: $(VENV)/ready Makefile
@@ -133,6 +134,8 @@ $(VENV)/others: $(VENV)/ready Makefile
 	  || echo "*** $(MOONCAKE) cannot be had here: the tests with a Mooncake Store are left out ($(VENV)/mooncake.log)"
 	@$(KEEPING) --no-deps $(TRITON) > $(VENV)/triton.log 2>&1 \
 	  || echo "*** $(TRITON) cannot be had here: the tests in Triton's interpreter are left out ($(VENV)/triton.log)"
+	@$(BIN)/python -c 'from quire.engine.model import smollm2; smollm2.folder()' > $(VENV)/model.log 2>&1 \
+	  || echo "*** $(MODEL) cannot be converted here: the tests with the embedded model are left out ($(VENV)/model.log)"
 	@touch $@
 
 # And those that Debian has. Only CI changes the machine, and only as root; anybody else is told the line.

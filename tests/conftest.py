@@ -16,6 +16,8 @@ from tests.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F
 pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in Path(__file__).parent.iterdir() if path.is_dir()))
 # Before torch comes, and for the processes that tests start: they run beside each other, and their models are tiny.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if not Path("/dev/nvidiactl").exists():  # no GPU: Triton, which reads this when it is imported, interprets its kernels
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 for name in (
     "PYTHONWARNINGS",
     "QUIRE_SECRET",

@@ -18,6 +18,7 @@ from quire.transfer import CacheView, Key, Limits, StagedView  # noqa: E402
 
 from . import families  # noqa: E402
 from .reference import Reference, assert_same  # noqa: E402
+from .steps import reference_of  # noqa: E402
 from .test_peer import drive, open_peer, words  # noqa: E402
 
 LONG = Limits(transfer=50.0, lease=50.0)  # whoever waits for one of these fails the test
@@ -63,4 +64,4 @@ def test_tokens_are_those_of_one_engine(name: str, sides: str, prompts: int, mon
     there = open_peer(name, pages=40, serve=True, limits=LONG)
     monkeypatch.setattr(peer_module, "addressable", apart if sides != "there" else addressable)
     here = open_peer(name, pages=40, limits=LONG)
-    assert_same_over(there, here, Reference(families.build(name)))
+    assert_same_over(there, here, reference_of(name))
