@@ -26,22 +26,10 @@ WHOLE = "import pytest; pytest.skip('needs CUDA', allow_module_level=True)"
 def ran(folder: Path, *words: str, ci: str = "") -> subprocess.CompletedProcess[str]:
     """pytest over a folder, with the hooks of this one."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "xdist",
-        "-p",
-        "tests.skips",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        folder,
-    ]
     environment |= {"CI": ci, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    return subprocess.run([*command, *words, folder], env=environment, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "-p", "tests.skips", "-p", "no:cacheprovider"]
+    command += ["--rootdir", str(folder), *words, str(folder)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture

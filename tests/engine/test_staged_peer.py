@@ -50,8 +50,17 @@ def assert_same_over(there: Peer, here: Peer, reference: Reference) -> None:
         one.engine.close()
 
 
-@pytest.mark.parametrize("prompts", [1, 4])
-@pytest.mark.parametrize("sides", ["both", "there", "here"])
+@pytest.mark.parametrize(
+    ("sides", "prompts"),
+    [
+        ("both", 1),
+        ("both", 4),
+        ("there", 1),
+        ("here", 4),
+        pytest.param("there", 4, marks=pytest.mark.slow),
+        pytest.param("here", 1, marks=pytest.mark.slow),
+    ],
+)
 def test_tokens_are_those_of_one_engine(name: str, sides: str, prompts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With room to stage one prompt or four; who finds none waits, and nobody falls back or hangs."""
 

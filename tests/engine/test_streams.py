@@ -30,6 +30,7 @@ from quire.core.records.groups import Lengths  # noqa: E402
 from quire.engine import Engine, EngineConfig, Loop, Model, Piece, Run, Sampling, Stream, of  # noqa: E402
 from quire.engine.step.branch import Branch  # noqa: E402
 
+from ..effort import cases  # noqa: E402
 from . import families  # noqa: E402
 from .reference import Reference  # noqa: E402
 from .steps import by_pool, reference_of  # noqa: E402
@@ -316,7 +317,8 @@ def left_over() -> Counter[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "number"), [("llama", 120), pytest.param("gemma3", 50, marks=pytest.mark.slow), ("qwen3_next", 50)]
+    ("name", "number"),
+    [("llama", cases(60, 120)), pytest.param("gemma3", 50, marks=pytest.mark.slow), ("qwen3_next", 50)],
 )
 def test_many_streams_and_cancels(name: str, number: int) -> None:
     words = byte_tokenizer() if name == "llama" else None
