@@ -501,7 +501,7 @@ def test_random_recordings(open_scribe: Any, written: Written) -> None:
         "onboard cross", "offload cross", "onboard own", "offload own", "copy own", "encoder spared", "encoder in part",
         "encoder runs", "own tokens reused", "chunks", "forks", "beam forks", "preemptions",
     ):  # fmt: skip
-        assert counts[feature] > cases(0, 5), (feature, counts)
+        assert counts[feature] > cases(0, 2), (feature, counts)
     assert not counts["copy cross"], "cross pages are shared whole"
 
 
