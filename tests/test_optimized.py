@@ -100,6 +100,16 @@ def kept(node: ast.AST) -> list[str]:
     return [type(one).__name__ for one in ast.walk(node) if isinstance(one, ast.NamedExpr | ast.Await | ast.Yield)]
 
 
+@pytest.mark.parametrize(
+    ("text", "work"),
+    [("rows.pop()", ["pop"]), ("(row := free)", ["NamedExpr"]), ("await line", ["Await"]), ("len(rows) == 2", [])],
+)
+def test_work_in_an_assert_is_seen(text: str, work: list[str]) -> None:
+    found = ast.parse(f"async def body():\n    assert {text}").body
+    [made] = [node for one in found for node in ast.walk(one) if isinstance(node, ast.Assert)]
+    assert called(made.test) + kept(made.test) == work
+
+
 def test_no_assert_does_work() -> None:
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):

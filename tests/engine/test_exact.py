@@ -195,7 +195,7 @@ def serve(pair: Pair, engine: Engine, asks: list[tuple[Tokens, Sampling]]) -> tu
 def test_a_real_model(real: Pair) -> None:
     """A crowd on 13 pages, then others who push its pages to the host, then the first one goes on."""
     words = tuple(real.model.tokenizer(TEXT)["input_ids"])
-    plain = Sampling(max_tokens=14, ignore_eos=True)
+    plain = Sampling(max_tokens=9, ignore_eos=True)
     engine = Engine(real.model, EngineConfig(13, 40, 8, max_num_tokens=32, max_sequences=6, max_length=120))
     crowd = [
         (words[:45], replace(plain, drafts=3)),
