@@ -48,5 +48,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for why, count in found.most_common():
         terminalreporter.write_line(f"{count:5}  {why}")
     if count := missing(config):
-        told = f"CI=true, and {count} tests found no Redis or no browser: that is a failure. make debian installs them"
+        told = f"CI=true, and {count} tests found no Redis or no browser: that is a failure (make debian)"
         terminalreporter.write_line(told, red=True)
