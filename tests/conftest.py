@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from quire.core.store import StoreName
+from tests.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401  # hooks
 
 # Helper modules assert as tests do, with the values in the message, and under `python -O` too.
 pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in Path(__file__).parent.iterdir() if path.is_dir()))
 # Before torch comes, and for the processes that tests start: they run beside each other, and their models are tiny.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if not Path("/dev/nvidiactl").exists():  # no GPU: Triton, which reads this when it is imported, interprets its kernels
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 for name in (
     "PYTHONWARNINGS",
     "QUIRE_SECRET",
@@ -29,10 +32,12 @@ for name in (
 
 # A file's tests stay in one process: those that take longest begin first, or the others would wait for them at the end.
 LONGEST = (
-    "test_optimized.py", "transfer/test_killed.py", "engine/test_exact.py", "fuzz/test_driver.py", "tools/test_cli.py",
-    "engine/test_llm.py", "engine/test_peer.py", "engine/test_engine.py", "fuzz/test_state_machine.py",
-    "tools/test_prefill.py", "core/test_transitions.py", "engine/test_cross.py", "tools/test_benchmarks.py",
-    "tools/test_chat.py", "engine/test_streams.py", "engine/test_corrupt.py", "transfer/test_storm.py",
+    "engine/test_exact.py", "engine/test_schedule.py", "engine/test_engine.py", "engine/test_llm.py",
+    "engine/test_streams.py", "fuzz/test_driver.py", "engine/test_kernel.py", "tools/test_chat.py",
+    "engine/test_peer.py", "transfer/test_killed.py", "engine/test_setbacks.py", "tools/test_prefill.py",
+    "engine/test_staged_peer.py", "core/test_transitions.py", "engine/test_shared.py", "engine/test_loop.py",
+    "test_docs.py", "core/test_ghost_memory.py", "tools/test_cli.py", "tiers/disk/test_crash.py", "test_optimized.py",
+    "fuzz/test_state_machine.py", "core/test_runs.py", "engine/test_corrupt.py", "tools/test_sweep.py",
 )  # fmt: skip
 
 

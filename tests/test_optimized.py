@@ -19,10 +19,16 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "quire"
 OPTIMIZED = sys.flags.optimize > 0
 
-# What runs a second time, under -O: the compiled store in all that is not random or long, tiers, one engine.
-# In pieces, by how many tests each has at least: a test that takes minutes on a busy machine looks like one that hangs.
+# What runs a second time, under -O, and how many tests that is at least: the compiled store, tiers, one engine.
+# Some files of each part here, and with the slow tests all that is not random or long.
 ENGINE = ("tests/engine/test_guards.py", "tests/engine/test_engine.py::test_every_kind_of_answer[llama]")
-PIECES = {("tests/core",): 500, ("tests/scenarios", "tests/test_optimized.py", *ENGINE): 500, ("tests/tiers",): 450}
+SOME = (
+    "tests/test_optimized.py", "tests/core/test_admission.py", "tests/core/test_bad_input.py",
+    "tests/core/test_check.py", "tests/core/test_claims.py", "tests/scenarios/test_sessions.py",
+    "tests/scenarios/test_states.py",
+    "tests/tiers/disk/test_tier.py", "tests/tiers/shared/test_client.py",
+)  # fmt: skip
+ALL = {("tests/core",): 500, ("tests/scenarios", "tests/test_optimized.py", *ENGINE): 500, ("tests/tiers",): 450}
 LEFT_OUT = ("twin", "hybrid_hit", "transitions", "test_sizes", "threads", "test_gains", "torch_tier", "catalogue",
             "plans_mean", "batches_keep", "window_of_the_prompts_length", "test_learner", "test_lists", "test_ghosts",
             "counterfactuals", "test_crash", "killed", "several_processes", "mooncake")  # fmt: skip
@@ -39,12 +45,22 @@ def under_o(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, *args], cwd=ROOT, env=names, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.skipif(OPTIMIZED, reason="this is the run without asserts")
-@pytest.mark.parametrize("what", PIECES, ids=lambda what: what[0].rpartition("/")[2])
-def test_what_the_package_does_is_the_same_without_asserts(what: tuple[str, ...]) -> None:
+def same_without_asserts(what: tuple[str, ...], least: int) -> None:
     ran = under_o("-m", "not slow", "-k", " and ".join(f"not {name}" for name in LEFT_OUT), *what)
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-1000:]
-    assert int(re.findall(r"(\d+) passed", ran.stdout)[0]) >= PIECES[what]
+    assert int(re.findall(r"(\d+) passed", ran.stdout)[0]) >= least
+
+
+@pytest.mark.skipif(OPTIMIZED, reason="this is the run without asserts")
+def test_what_the_package_does_is_the_same_without_asserts() -> None:
+    same_without_asserts(SOME, 200)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(OPTIMIZED, reason="this is the run without asserts")
+@pytest.mark.parametrize("what", ALL, ids=lambda what: what[0].rpartition("/")[2])
+def test_all_that_the_package_does_is_the_same_without_asserts(what: tuple[str, ...]) -> None:
+    same_without_asserts(what, ALL[what])
 
 
 @pytest.mark.skipif(OPTIMIZED, reason="this is the run without asserts")
@@ -79,12 +95,27 @@ def called(node: ast.AST) -> list[str]:
     return [name for name in names if name not in PURE]
 
 
+def kept(node: ast.AST) -> list[str]:
+    """What an expression leaves behind, or waits for."""
+    return [type(one).__name__ for one in ast.walk(node) if isinstance(one, ast.NamedExpr | ast.Await | ast.Yield)]
+
+
+@pytest.mark.parametrize(
+    ("text", "work"),
+    [("rows.pop()", ["pop"]), ("(row := free)", ["NamedExpr"]), ("await line", ["Await"]), ("len(rows) == 2", [])],
+)
+def test_work_in_an_assert_is_seen(text: str, work: list[str]) -> None:
+    found = ast.parse(f"async def body():\n    assert {text}").body
+    [made] = [node for one in found for node in ast.walk(one) if isinstance(node, ast.Assert)]
+    assert called(made.test) + kept(made.test) == work
+
+
 def test_no_assert_does_work() -> None:
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Assert) and called(node.test):
-                found.append(f"{path.relative_to(ROOT).as_posix()}:{node.lineno} calls {called(node.test)}")
+            if isinstance(node, ast.Assert) and (work := called(node.test) + kept(node.test)):
+                found.append(f"{path.relative_to(ROOT).as_posix()}:{node.lineno} does {work}")
     assert not found
 
 

@@ -12,6 +12,7 @@ import pytest
 from quire import Cache, Claim, LayerGroup, Prepared, Request, Scope, Sequence, Span, StateError, check
 from quire.core.store import StoreName
 
+from ..effort import cases
 from .conftest import seq, serve, small
 
 FULL, NEAR = LayerGroup("full"), LayerGroup("near", window=6)
@@ -235,12 +236,13 @@ def look(cache: Cache, mine: Request, other: Prepared, start: int) -> tuple[bool
         return claim.gains_from(other, next_part(cache, other, start)), claim.start, claim._hit.blocks
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chunk", [None, 8])
 @pytest.mark.parametrize("kind", KINDS)
 def test_who_waits_gains_and_who_does_not_would_not(store: StoreName, kind: str, chunk: int | None) -> None:
     """Random prompts, step by step: a yes means that it starts later afterwards, a no that it finds no more blocks."""
     dice, yes, no = random.Random(kind), 0, 0
-    for number in range(120):
+    for number in range(cases(50, 300)):
         cache = build(store, kind, max_chunk=chunk)
         for nth in range(dice.randint(0, 2)):
             run_parts(cache, Request(f"seed {nth}", draw(dice)))

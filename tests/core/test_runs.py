@@ -4,6 +4,7 @@ does one by one. Prompts are longer than a run; claims, finds, priorities and sh
 from __future__ import annotations
 
 import random
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -138,9 +139,20 @@ def write(rng: random.Random, both: Both, ask: Request) -> None:
         writer.close()
 
 
-@pytest.mark.parametrize("groups", [ONE, TWO], ids=["one group", "two groups"])
-@pytest.mark.parametrize("eviction", ["lru", "release_order", "adaptive"])
-@pytest.mark.parametrize("shadows", [True, False], ids=["shadows", "no shadows"])
+def lives() -> list[Any]:
+    """Groups, order and shadows: every pair of them, and of the order that learns every life; the others are slow."""
+    ids = {ONE: "one group", TWO: "two groups", True: "shadows", False: "no shadows"}
+    found = []
+    for groups, eviction, shadows in product((ONE, TWO), ("lru", "release_order", "adaptive"), (True, False)):
+        spared = eviction != "adaptive" and (groups is ONE) != (shadows == (eviction == "lru"))
+        marks = [pytest.mark.slow] if spared else []
+        found.append(
+            pytest.param(groups, eviction, shadows, marks=marks, id=f"{ids[shadows]}-{eviction}-{ids[groups]}")
+        )
+    return found
+
+
+@pytest.mark.parametrize(("groups", "eviction", "shadows"), lives())
 def test_a_run_of_evictions_is_what_they_are_one_by_one(
     groups: tuple[LayerGroup, ...], eviction: Eviction, shadows: bool
 ) -> None:

@@ -41,9 +41,10 @@ from quire import (
 from quire.core.records.config import EVENT_SEED
 from quire.core.store import StoreName
 from quire.core.store.dumped import Dump
+from tests.effort import cases
 
 # The store fixture is a name that never changes, so sharing it between examples is safe.
-play = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+play = settings(max_examples=cases(12, 200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 OPTIONS = {
     "block_size": st.sampled_from([2, 3]),
@@ -250,6 +251,7 @@ def same_events(one: Cache, other: Cache) -> None:
     assert left.lost == right.lost
 
 
+@pytest.mark.long
 @play
 @given(options=options, history=histories)
 def test_equal_calls_give_equal_numbers(store: StoreName, options: Any, history: Any) -> None:
@@ -261,6 +263,7 @@ def test_equal_calls_give_equal_numbers(store: StoreName, options: Any, history:
     same_events(one.cache, other.cache)
 
 
+@pytest.mark.long
 @play
 @given(options=options, history=histories, intrusions=st.lists(batches, min_size=1, max_size=5))
 def test_a_dropped_claim_or_a_refused_batch_leaves_no_trace(
@@ -296,6 +299,7 @@ def intrude(life: Life, batch: list[Any]) -> None:
     life.names = names
 
 
+@pytest.mark.long
 @play
 @given(options=options, history=histories, batch=batches, between=quiet)
 def test_a_claim_is_final(store: StoreName, options: Any, history: Any, batch: Any, between: Any) -> None:
@@ -318,6 +322,7 @@ def test_a_claim_is_final(store: StoreName, options: Any, history: Any, batch: A
         assert batch_now.spans[sequence] == Span(sequence.start, sequence.prompt_end)
 
 
+@pytest.mark.long
 @play
 @given(options=options, history=histories)
 def test_events_replay_to_the_tree(store: StoreName, options: Any, history: Any) -> None:
@@ -380,6 +385,7 @@ def stored_pages(life: Life) -> dict[tuple[int, Any], tuple[int, int]]:
     return found
 
 
+@pytest.mark.long
 @play
 @given(options=options, history=histories)
 def test_counts_add_up(store: StoreName, options: Any, history: Any) -> None:
@@ -411,6 +417,7 @@ def flat(counts: Counts) -> np.ndarray:
     return np.array([*(getattr(counts, name) for name in FLAT), sum(counts.reused_from)], np.int64)
 
 
+@pytest.mark.long
 @play
 @given(options=options, history=histories)
 def test_when_everyone_has_let_go_every_slot_is_free(store: StoreName, options: Any, history: Any) -> None:
@@ -429,6 +436,7 @@ def test_when_everyone_has_let_go_every_slot_is_free(store: StoreName, options: 
     assert not life.dump.nodes
 
 
+@pytest.mark.long
 @play
 @given(options=options, history=histories, ones=batches, others=batches, more=st.integers(0, 6))
 def test_a_probe_never_promises_too_much_room(
@@ -462,6 +470,7 @@ def test_a_probe_never_promises_too_much_room(
     check(life.cache)
 
 
+@pytest.mark.long
 @play
 @given(options=options, history=histories, seconds=st.integers(0, 4))
 def test_what_has_expired_is_at_the_default(store: StoreName, options: Any, history: Any, seconds: int) -> None:

@@ -21,6 +21,7 @@ from quire.engine.settings import EngineConfig  # noqa: E402
 
 from . import families  # noqa: E402
 from .reference import Reference, assert_same  # noqa: E402
+from .steps import reference_of  # noqa: E402
 
 BLOCK = 8
 FIRST, OTHER = tuple(range(20, 61)), tuple(range(100, 141))
@@ -71,7 +72,7 @@ def overwrite(engine: Engine, group: int, tier: int, slot: int) -> None:
 @pytest.mark.parametrize("damage", [False, True])
 @pytest.mark.parametrize(("name", "group"), GROUPS)
 def test_one_page_on_the_device(name: str, group: int, damage: bool) -> None:
-    model, reference = of(families.build(name), share_pool=False), Reference(families.build(name))
+    model, reference = of(families.build(name), share_pool=False), reference_of(name)
     engine = open_engine(model, 40, 0)
     said = turn(engine, reference, FIRST, "before")
     if damage:
@@ -88,7 +89,7 @@ def test_one_page_on_the_device(name: str, group: int, damage: bool) -> None:
 @pytest.mark.parametrize(("name", "group"), GROUPS)
 def test_one_page_on_the_host(name: str, group: int, damage: bool) -> None:
     """Other conversations push the page down to the host; it comes back up with what was written there."""
-    model, reference = of(families.build(name), share_pool=False), Reference(families.build(name))
+    model, reference = of(families.build(name), share_pool=False), reference_of(name)
     engine = open_engine(model, 12, 150)
     said = turn(engine, reference, FIRST, "before")
     for start in range(70, 214, 12):  # the ends of conversations leave the device last
@@ -113,7 +114,7 @@ SAMPLINGS = [
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled", "beams"])
 def test_one_wrong_token_is_seen(sampling: Sampling) -> None:
     """A changed last token, a missing one and one too many."""
-    reference = Reference(families.build("llama"))
+    reference = reference_of("llama")
     *others, last = reference.answers(FIRST, sampling)
     assert_same(reference, FIRST, sampling, [*others, last])
     for wrong in ((*last[:-1], (last[-1] + 1) % families.VOCAB), last[:-1], (*last, 20)):

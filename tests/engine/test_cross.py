@@ -36,11 +36,12 @@ from quire import (  # noqa: E402
 from quire.engine.step.beam import Beams  # noqa: E402
 from quire.tiers import ArenaTier, Mover, PageLayout  # noqa: E402
 
+from ..effort import cases  # noqa: E402
 from .families import FIRST_WORD, MELS, PLACES, VOCAB, build_whisper  # noqa: E402
 
 START, EOS = 1, 2
 SELF, CROSS = 0, 1
-NUM_CASES = 18
+NUM_CASES = cases(7, 60)
 
 
 class OwnLayer(CacheLayerMixin):  # type: ignore[misc]
@@ -490,6 +491,7 @@ def run_case(open_scribe: Any, written: Written, seed: int) -> Counter[str]:
     return counts
 
 
+@pytest.mark.long
 def test_random_recordings(open_scribe: Any, written: Written) -> None:
     """Every token as without the cache; and everything the cache is for did happen."""
     counts: Counter[str] = Counter()
@@ -499,7 +501,7 @@ def test_random_recordings(open_scribe: Any, written: Written) -> None:
         "onboard cross", "offload cross", "onboard own", "offload own", "copy own", "encoder spared", "encoder in part",
         "encoder runs", "own tokens reused", "chunks", "forks", "beam forks", "preemptions",
     ):  # fmt: skip
-        assert counts[feature] > 2, (feature, counts)
+        assert counts[feature] > cases(0, 2), (feature, counts)
     assert not counts["copy cross"], "cross pages are shared whole"
 
 

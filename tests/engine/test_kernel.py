@@ -1,9 +1,10 @@
-"""The paged kernel against attention in its plainest form; on CUDA, or on the CPU with TRITON_INTERPRET=1."""
+"""The paged kernel against attention in its plainest form; on CUDA, or on the CPU in Triton's interpreter."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,13 +16,15 @@ else:
     torch = pytest.importorskip("torch")
 
 from quire.core.records.errors import InputError
+from quire.engine.model import kernel
 from quire.engine.model.kernel import Rule, attend
+from tests.effort import LONG
 
 CUDA = torch.cuda.is_available()
-TRITON = importlib.util.find_spec("triton") is not None
-RUNS = TRITON and (CUDA or os.environ.get("TRITON_INTERPRET") == "1")
+RUNS = CUDA or os.environ.get("TRITON_INTERPRET") == "1"  # which tests/conftest.py sets, before anybody imports Triton
 DEVICE = "cuda" if CUDA else "cpu"
-needs_triton = pytest.mark.skipif(not RUNS, reason="needs Triton, and CUDA or TRITON_INTERPRET=1")
+MISSING = "Triton is not installed" if importlib.util.find_spec("triton") is None else "" if RUNS else "no CUDA here"
+needs_triton = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 NAN = float("nan")
 CLOSE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -118,8 +121,8 @@ def check(case: Case, atol: float | None = None) -> None:
 
 
 DECODE = ((0, 1), (5, 1), (15, 1), (16, 1), (130, 1))
-PREFILL = ((0, 70), (0, 1), (0, 33))
-MIXED = ((200, 1), (0, 40), (64, 17), (3, 1), (95, 50))
+PREFILL = ((0, 70), (0, 1), (0, 33)) if CUDA or LONG else ((0, 35), (0, 1), (0, 17))  # an interpreter takes its time
+MIXED = ((200, 1), (0, 40), (64, 17), (3, 1), (95, 50)) if CUDA or LONG else ((130, 1), (0, 19), (64, 9), (3, 1))
 FULL = Rule(scale=0.3)
 RULES = {
     "full": FULL,
@@ -182,7 +185,9 @@ def test_pools_may_have_heads_before_tokens() -> None:
     turned = [pool.transpose(1, 2).contiguous().transpose(1, 2) for pool in (inputs.k, inputs.v)]
     assert turned[0].stride() != inputs.k.stride()
     inputs.k, inputs.v = turned
-    torch.testing.assert_close(inputs.attend(case.rule, 50).double(), plain(case, inputs), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        inputs.attend(case.rule, max(count for _, count in MIXED)).double(), plain(case, inputs), rtol=0, atol=1e-5
+    )
 
 
 @needs_triton
@@ -230,8 +235,7 @@ def test_tensors_on_the_cpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
         attend(good.q.cpu(), good.k, good.v, good.table, good.offsets, good.starts, max_query=1, scale=0.3)
 
 
-@pytest.mark.skipif(TRITON, reason="Triton is installed")
 def test_without_triton_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setitem(sys.modules, "triton", None)  # as if it were not there
     with pytest.raises(ImportError, match="install triton"):
-        inputs_of(Case(DECODE, FULL)).attend(FULL, 1)
+        kernel._kernel.__wrapped__()  # another test's is kept

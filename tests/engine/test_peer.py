@@ -29,7 +29,8 @@ from quire.engine.step.rounds import Together  # noqa: E402
 from quire.transfer import Aux, Key, Limits, TcpLink, with_logits  # noqa: E402
 
 from . import families  # noqa: E402
-from .reference import Reference, assert_same  # noqa: E402
+from .reference import assert_same  # noqa: E402
+from .steps import reference_of  # noqa: E402
 from .threads import let_others_run, until  # noqa: E402
 
 SECRET = b"a secret of at least sixteen bytes"
@@ -75,7 +76,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def test_tokens_are_those_of_one_engine(name: str) -> None:
     """Prompts that share a beginning, greedy and sampled, some with drafts; each is computed there and decoded here."""
-    reference = Reference(families.build(name))
+    reference = reference_of(name)
     there, here = open_peer(name), open_peer(name)
     shared = words(0, 50)
     asks = []
@@ -100,7 +101,7 @@ def test_tokens_are_those_of_one_engine(name: str) -> None:
 
 def test_what_does_not_come_is_computed_here(name: str) -> None:
     """The sender never hears of it: the lease and the deadline run out, and the answer is the same."""
-    reference = Reference(families.build(name))
+    reference = reference_of(name)
     there, here = open_peer(name), open_peer(name, limits=Limits(transfer=0.3, lease=0.3))
     prompt, sampling = words(3, 40), Sampling(max_tokens=8)
     run = here.decode(Key("nobody"), prompt, sampling, source=there.link.address)
@@ -113,7 +114,7 @@ def test_what_does_not_come_is_computed_here(name: str) -> None:
 
 def test_cancelled_on_either_side(name: str) -> None:
     there, here = open_peer(name), open_peer(name, limits=Limits(transfer=0.5, lease=0.5))
-    reference = Reference(families.build(name))
+    reference = reference_of(name)
     prompt, sampling = words(4, 60), Sampling(max_tokens=6)
     first = here.decode(Key("first"), prompt, sampling, source=there.link.address)
     second = here.decode(Key("second"), prompt, sampling, source=there.link.address)
@@ -131,7 +132,7 @@ def test_cancelled_on_either_side(name: str) -> None:
 
 def test_several_answers_and_beams_over_a_transfer(name: str) -> None:
     """The logits come with the pages, and are chosen from here; forks and beams share what has arrived."""
-    reference = Reference(families.build(name))
+    reference = reference_of(name)
     there, here = open_peer(name, serve=True), open_peer(name)
     asks = []
     many = [Sampling(max_tokens=6, n=3, temperature=0.9, seed=5), Sampling(max_tokens=6, beams=3), Sampling(n=2)]
@@ -166,7 +167,7 @@ def test_logits_that_are_none(logits: tuple[int, int] | None, monkeypatch: pytes
     there.prefill(Key("odd"), prompt, sampling)
     drive(there, here)
     assert here.num_fallbacks == 1 and "no logits" in run.fallback, (run.fallback, run.received)
-    assert_same(Reference(families.build("llama")), prompt, sampling, [answer.tokens for answer in run.answers])
+    assert_same(reference_of("llama"), prompt, sampling, [answer.tokens for answer in run.answers])
     for peer in (there, here):
         peer.engine.close()
 
@@ -216,7 +217,7 @@ def test_who_will_not_be_served_learns_it_at_once() -> None:
         there.prefill(Key("refused"), words(0, 2000), sampling)
     drive(there, here)
     assert here.num_fallbacks == 2 and all("in time" not in run.fallback for run in runs)
-    reference = Reference(families.build("llama"))
+    reference = reference_of("llama")
     for run in runs:
         assert_same(reference, prompt, sampling, [run.answers[0].tokens])
     for peer in (there, here):
@@ -234,7 +235,7 @@ def test_a_first_token_that_is_none(first: tuple[int, ...], monkeypatch: pytest.
     there.prefill(Key("odd"), prompt, sampling)
     drive(there, here)
     assert here.num_fallbacks == 1 and run.reused >= 24, "its pages came all the same"
-    assert_same(Reference(families.build("llama")), prompt, sampling, [run.answers[0].tokens])
+    assert_same(reference_of("llama"), prompt, sampling, [run.answers[0].tokens])
     for peer in (there, here):
         peer.engine.close()
 
@@ -251,7 +252,7 @@ def test_waiting_for_room_keeps_nobody_from_giving_way() -> None:
 
 def test_an_engine_orders_its_prompts(name: str) -> None:
     """Nobody else tells the sender: the decoder does, with the seed it has drawn; answers are those of one engine."""
-    reference = Reference(families.build(name))
+    reference = reference_of(name)
     there, here = open_peer(name, serve=True), open_peer(name)
     asks = []
     for nth in range(4):
@@ -301,7 +302,7 @@ def test_an_order_that_is_refused_is_computed_here_at_once(serve: bool, reason: 
     until(lambda: bool(registry.orders._found or registry.orders._refused))  # before the run that is in its way is done
     drive(there, here)
     assert here.num_fallbacks == 1 and reason in run.fallback
-    assert_same(Reference(families.build("llama")), prompt, sampling, [run.answers[0].tokens])
+    assert_same(reference_of("llama"), prompt, sampling, [run.answers[0].tokens])
     for peer in (there, here):
         peer.engine.close()
 
@@ -332,48 +333,40 @@ def test_an_order_survives_the_wire_and_junk_does_not() -> None:
 
 
 def prefill_worker(name: str, pipe: Any) -> None:
-    """Computes what it is asked to, until it is told to stop or killed."""
+    """Computes what it is asked to, until it is killed."""
     torch.set_num_threads(1)
     peer = open_peer(name)
     pipe.send(peer.link.address)
     while True:
         if pipe.poll(0 if peer.engine.runs or peer.num_open else 0.01):
-            ask = pipe.recv()
-            if ask is None:
-                break
-            peer.prefill(Key(ask[0]), ask[1], ask[2])
+            key, prompt, sampling = pipe.recv()
+            peer.prefill(Key(key), prompt, sampling)
         peer.engine.step()
-    peer.engine.close()
 
 
-@pytest.mark.parametrize("kill", [False, True])
-def test_two_processes(kill: bool) -> None:
-    """With a killed sender the survivor computes the prompts itself, and every page is accounted for."""
+def test_two_processes() -> None:
+    """When the sender is killed the survivor computes the prompts itself, and every page is accounted for."""
     spawn = multiprocessing.get_context("spawn")
     mine, theirs = spawn.Pipe()
     process = spawn.Process(target=prefill_worker, args=("llama", theirs), daemon=True)
     process.start()
-    reference = Reference(families.build("llama"))
     assert mine.poll(120)
     source = mine.recv()
     here = open_peer("llama", limits=Limits(transfer=2.0, lease=2.0))
-    sampling, runs = Sampling(max_tokens=12), []
-    for nth in range(6):
-        prompt = words(nth % 3, 70) + words(nth, 5)
-        mine.send((f"r{nth}", prompt, sampling))
-        runs.append((prompt, here.decode(Key(f"r{nth}"), prompt, sampling, source=source)))
-        if kill and nth == 3:
+    sampling = Sampling(max_tokens=12)
+    for kill in (False, True):
+        runs = []
+        for nth in range(4 if kill else 6):
+            prompt = words(10 * kill + nth % 3, 70) + words(nth, 5)
+            mine.send((f"{kill} {nth}", prompt, sampling))
+            runs.append((prompt, here.decode(Key(f"{kill} {nth}"), prompt, sampling, source=source)))
+        if kill:
             assert process.pid is not None
             os.kill(process.pid, signal.SIGKILL)
             process.join(30)
-            break
-    drive(here)
-    for prompt, run in runs:
-        assert run.error is None
-        assert_same(reference, prompt, sampling, [run.answers[0].tokens])
-    assert (here.num_fallbacks > 0) == kill
+        drive(here)
+        for prompt, run in runs:
+            assert run.error is None
+            assert_same(reference_of("llama"), prompt, sampling, [run.answers[0].tokens])
+        assert (here.num_fallbacks > 0) == kill
     here.engine.close()
-    if not kill:
-        mine.send(None)
-        process.join(60)
-        assert process.exitcode == 0

@@ -28,7 +28,8 @@ from quire.transfer import Key, Limits, Tls  # noqa: E402
 
 from ..transfer.certificates import Authority, needs_openssl  # noqa: E402
 from . import families  # noqa: E402
-from .reference import Reference, assert_same  # noqa: E402
+from .reference import assert_same  # noqa: E402
+from .steps import reference_of  # noqa: E402
 from .test_peer import MOST_SECONDS, SECRET, drive, open_peer, words  # noqa: E402
 from .threads import let_others_run  # noqa: E402
 
@@ -54,7 +55,7 @@ def until(done: Any, *peers: Peer) -> None:
 
 def test_a_prompt_without_room_takes_nothing_that_others_are_owed(peers: list[Peer]) -> None:
     """Its admission carries copies of other sequences' states: they are made, although it does not come in."""
-    reference = Reference(families.build("qwen3_next"))
+    reference = reference_of("qwen3_next")
     there = open_peer("qwen3_next", serve=True, limits=LONG)
     here = open_peer("qwen3_next", 36, 0, limits=LONG)
     peers += [there, here]

@@ -26,7 +26,7 @@ from quire.engine.outer import outer_memory  # noqa: E402
 from quire.engine.settings import EngineConfig  # noqa: E402
 from quire.engine.step.branch import Run  # noqa: E402
 from quire.tiers.shared import FolderStore, SharedCache, SharedConfig  # noqa: E402
-from tests.tiers.shared.redis_server import BINARY, RedisServer  # noqa: E402
+from tests.tiers.shared.redis_server import BINARY, NO_REDIS, RedisServer  # noqa: E402
 
 from . import families  # noqa: E402
 from .steps import SMALL, assert_clean, assert_exact, model_of, plain, words  # noqa: E402
@@ -296,7 +296,7 @@ def stores(kind: str, tmp_path: Path) -> Iterator[str]:
         yield str(tmp_path / "pages")
         return
     if BINARY is None:
-        pytest.skip("redis-server is not installed (Debian: apt install redis-server)")
+        pytest.skip(NO_REDIS)
     with tempfile.TemporaryDirectory(prefix="qr") as folder:
         server = RedisServer(Path(folder)).start()
         try:

@@ -30,9 +30,10 @@ from quire.core.records.groups import Lengths  # noqa: E402
 from quire.engine import Engine, EngineConfig, Loop, Model, Piece, Run, Sampling, Stream, of  # noqa: E402
 from quire.engine.step.branch import Branch  # noqa: E402
 
+from ..effort import cases  # noqa: E402
 from . import families  # noqa: E402
 from .reference import Reference  # noqa: E402
-from .steps import by_pool  # noqa: E402
+from .steps import by_pool, reference_of  # noqa: E402
 from .threads import PATIENCE, Crew, until  # noqa: E402
 from .words import byte_tokenizer  # noqa: E402
 
@@ -315,10 +316,13 @@ def left_over() -> Counter[str]:
     return Counter(type(one).__name__ for one in gc.get_objects() if type(one) in kinds)
 
 
-@pytest.mark.parametrize(("name", "number"), [("llama", 120), ("gemma3", 50), ("qwen3_next", 50)])
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("llama", cases(60, 120)), pytest.param("gemma3", 50, marks=pytest.mark.slow), ("qwen3_next", 50)],
+)
 def test_many_streams_and_cancels(name: str, number: int) -> None:
     words = byte_tokenizer() if name == "llama" else None
-    model, reference = of(families.build(name), words), Reference(families.build(name))
+    model, reference = of(families.build(name), words), reference_of(name)
     asks = draw(model, 7, number)
     expected = undisturbed(model, asks)
     before = left_over()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from collections import Counter
 
+import pytest
+
+from ..effort import cases
 from .faults import run_once
 
-RUNS = int(os.environ.get("QUIRE_EVENT_FAULTS", "400"))
+RUNS = int(os.environ.get("QUIRE_EVENT_FAULTS", cases("150", "4000")))
 
 
+@pytest.mark.long
 def test_every_loss_is_noticed_and_repaired() -> None:
     """Batches dropped, doubled, delayed, cut and misnumbered; asks and answers lost too. EXACT is always right."""
     total: Counter[str] = Counter()

@@ -16,9 +16,10 @@ from quire.events.publish.archive import Archive
 from quire.events.publish.payloads import PayloadMaker
 from quire.events.wire.names import Names
 
+from ..effort import cases
 from .consumer import Consumer
 
-WORLDS = int(os.environ.get("QUIRE_EVENT_WORLDS", "14"))
+WORLDS = int(os.environ.get("QUIRE_EVENT_WORLDS", cases("8", "140")))
 OPERATIONS = 200
 
 
@@ -65,6 +66,7 @@ class Listener:
         return ones
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mix", ["full", "mixed"])
 def test_what_is_heard_is_the_tree(mix: str) -> None:
     """Per group, tier and priority, after every flush of random lives; both stores, both encodings."""
@@ -80,6 +82,7 @@ def test_what_is_heard_is_the_tree(mix: str) -> None:
     assert heard > 2 * WORLDS
 
 
+@pytest.mark.long
 def test_the_whole_state_tells_what_all_events_told() -> None:
     """Told at once, in either store, it is the same arrays and gives the same pages."""
     for world in range(WORLDS // 2):

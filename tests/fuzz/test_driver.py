@@ -11,6 +11,7 @@ import pytest
 from fuzzing.cli import main
 from fuzzing.session import Limits, Report, run_session
 from fuzzing.subject import StoreName, available_stores
+from tests.effort import cases
 
 needs_compiled = pytest.mark.skipif("compiled" not in available_stores(), reason="the compiled store is not built here")
 
@@ -23,21 +24,23 @@ def fuzz(seed: int, stores: tuple[StoreName, ...], operations: int, mix: str = "
 
 
 @needs_compiled
+@pytest.mark.long
 @pytest.mark.parametrize("mix", ["full", "mixed"])
 def test_many_operations(mix: str) -> None:
-    report = fuzz(13, ("compiled",), 15_000, mix)
+    report = fuzz(13, ("compiled",), cases(5_000, 50_000), mix)
     setback = "sequence set back" if mix == "full" else "sequence lost"
     rare = ["copy", "onboard", "offload", "exchange", "failed move", setback, "claim set back", "refused for slots"]
     rare += ["state written inside a step", "page of another group evicted"] if mix == "mixed" else []
-    assert all(report.reached[what] > 15 for what in rare), report.reached
+    assert all(report.reached[what] > cases(3, 15) for what in rare), report.reached
 
 
+@pytest.mark.long
 def test_cold_worlds_reach_what_is_rare() -> None:
-    report = fuzz(17, available_stores(), 7_000, "cold")
+    report = fuzz(17, available_stores(), cases(3_000, 20_000), "cold")
     rare = ("onboard", "exchange", "failed move", "claim set back", "admitted 30 calls after its claim")
     learned = ("ghost met", "order learned", "page aged", "released by a child", "compared in a colder tier")
     early = ("worth most copied early", "used too seldom to be copied")
-    assert all(report.reached[what] > 10 for what in (*rare, *learned, *early)), report.reached
+    assert all(report.reached[what] > cases(2, 10) for what in (*rare, *learned, *early)), report.reached
 
 
 def test_slow_worlds_reach_what_is_rare() -> None:
@@ -47,10 +50,11 @@ def test_slow_worlds_reach_what_is_rare() -> None:
     assert all(report.reached[what] for what in (*late, *rare, "pages restored")), report.reached
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mix", ["full", "mixed"])
 def test_both_stores_in_lockstep(mix: str) -> None:
     """Where the compiled store is not built, the twin alone."""
-    report = fuzz(14, available_stores(), 4_000, mix)
+    report = fuzz(14, available_stores(), cases(1_500, 15_000), mix)
     assert report.reached["admitted"] and report.reached["with a hit"]
 
 

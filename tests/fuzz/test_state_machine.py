@@ -15,9 +15,10 @@ from fuzzing.player import Player
 from fuzzing.subject import available_stores
 from fuzzing.world import build
 from fuzzing.world.plain import Ask, Budget, Encoder, Group, World
+from tests.effort import cases
 
 STEPS = 50
-EXAMPLES = {"full": 60, "mixed": 60}  # split between caches with full attention only and any mix of groups
+EXAMPLES = cases(25, 400)  # of caches with full attention only, and of any mix of groups
 
 TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=12).map(tuple)
 PRIORITIES, SECONDS = st.sampled_from((0, 29, 30, 35, 90)), st.sampled_from((None, 1, 5))
@@ -203,6 +204,7 @@ class Machine(RuleBasedStateMachine):
         self.player.flush()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mix", ["full", "mixed"])
 def test_every_call_is_as_the_oracle_says(mix: str) -> None:
     """On both stores in the same run: each has to answer as the oracle does, which need not be asked twice."""
@@ -210,7 +212,7 @@ def test_every_call_is_as_the_oracle_says(mix: str) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=EXAMPLES[mix],
+            max_examples=EXAMPLES,
             stateful_step_count=STEPS,
             deadline=None,
             derandomize=True,

@@ -1,4 +1,4 @@
-"""python -m tests.soak: until stopped; `make soak ARGS="--seconds 3600"`. Needs numpy and the built extension only."""
+"""python -m tests.soak: until stopped; `make calls ARGS="--seconds 3600"`. Needs numpy and the built extension only."""
 
 from __future__ import annotations
 

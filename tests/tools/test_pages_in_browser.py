@@ -3,7 +3,6 @@ paper; without a single script."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +18,10 @@ from quire.tools.replay.play.sweep import Point, Sweep, TraceSource
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.show import curves, page
 from tests.tools.test_replay_page import a_result
+from tests.viewer.browser import MISSING, WHY, launched
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=WHY)
+
 HEAVY = {"load": 2.5, "offered_tokens_per_second": 50_000.0, "capacity_tokens_per_second": 20_000.0}
 LOOKS = [("light", 1100), ("dark", 1100), ("light", 360)]
 
@@ -61,13 +61,8 @@ LOOK = """() => {
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium here")
-    with sync_api.sync_playwright() as play:
-        opened = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with launched() as opened:
         yield opened
-        opened.close()
 
 
 def swept() -> Sweep:

@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 
 QUIRE = [sys.executable, "-m", "quire.tools"]
+HEAR_CTRL_C = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "  # a job in the background does not
+)
+RUN = "import sys; from quire.tools.cli import main; sys.exit(main(sys.argv[1:]))"
 ONE = ["replay", "sample", "--limit", "20", "--block-size", "512"]
 
 
@@ -47,7 +51,8 @@ ENDS = [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")
 def test_signals_end_in_one_line(how: signal.Signals, code: int, told: str, tmp_path: Path) -> None:
     pipe = tmp_path / "endless"
     os.mkfifo(pipe)
-    child = subprocess.Popen([*QUIRE, "replay", str(pipe)], stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", HEAR_CTRL_C + RUN, "replay", str(pipe)]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     with pipe.open("w"):  # it has begun to read
         child.send_signal(how)
         assert child.wait(60) == code

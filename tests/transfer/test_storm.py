@@ -24,9 +24,9 @@ def play(first: int, last: int, twice_every: int) -> Counter[str]:
     return seen
 
 
-def test_a_thousand_schedules() -> None:
-    seen = play(0, 1_000, 10)
-    assert min(seen["delivered"], seen["failed"], seen["cancelled"]) > 100, seen
+def test_some_hundred_schedules() -> None:
+    seen = play(0, 300, 10)
+    assert min(seen["delivered"], seen["failed"], seen["cancelled"]) > 30, seen
 
 
 @pytest.mark.slow

@@ -1,23 +1,40 @@
-"""A real browser for tests of pages: Debian's chromium, driven by Playwright. Knows no page."""
+"""A real browser for tests of pages: Debian's chromium or Playwright's own, driven by Playwright. Knows no page."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
+OWN = (".cache/ms-playwright", "Library/Caches/ms-playwright")  # where `playwright install chromium` puts it
+PROGRAMS = ("chrome-linux*/chrome", "chrome-mac*/*.app/Contents/MacOS/*")
+
+
+def chromium() -> str | None:
+    """The program: one that is installed, or else the newest that Playwright has fetched."""
+    for name in ("chromium", "chromium-browser"):
+        if found := shutil.which(name):
+            return found
+    folders = [Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH", Path.home() / own)) for own in OWN]
+    return max(
+        (str(path) for folder in folders for one in PROGRAMS for path in folder.glob(f"chromium-*/{one}")), default=None
+    )
+
+
+CHROMIUM = chromium()
 MISSING = [
     name
     for name, there in (("playwright", importlib.util.find_spec("playwright")), ("chromium", CHROMIUM))
     if not there
 ]
-WHY = f"the page is tried in a browser, and there is no {MISSING}"
+WHY = f"the page is tried in a browser, and there is no {' and no '.join(MISSING)}"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 WIDTHS = (1400, 768, 390)
 

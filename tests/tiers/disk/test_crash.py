@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ...effort import cases
 from .power import case
 from .world import APART, POOLED, Shape
 
@@ -22,8 +23,9 @@ def test_killed_writers_leave_what_was_durable() -> None:
     assert "50 crashes: nothing durable lost" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", [APART, POOLED])
 @pytest.mark.parametrize("first", range(0, 200, 25))
 def test_a_power_cut_leaves_what_was_durable(first: int, shape: Shape) -> None:
-    for seed in range(first, first + 25):
+    for seed in range(first, first + cases(10, 25)):
         case(seed, shape)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers.shared.redis_server import BINARY, RedisServer
+from tests.tiers.shared.redis_server import BINARY, NO_REDIS, RedisServer
 
 
 def running() -> Iterator[RedisServer]:
     """A server, in a folder with a short name, since paths of sockets are short."""
     if BINARY is None:
-        pytest.skip("redis-server is not installed (Debian: apt install redis-server)")
+        pytest.skip(NO_REDIS)
     with tempfile.TemporaryDirectory(prefix="qr") as folder:
         server = RedisServer(Path(folder))
         try:

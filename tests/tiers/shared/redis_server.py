@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 BINARY = shutil.which("redis-server")
-needs_redis = pytest.mark.skipif(
-    BINARY is None, reason="redis-server is not installed (Debian: apt install redis-server)"
-)
+NO_REDIS = "redis-server is not installed (Debian: apt install redis-server)"
+needs_redis = pytest.mark.skipif(BINARY is None, reason=NO_REDIS)
 SETTINGS = ("--save", "", "--appendonly", "no", "--protected-mode", "no", "--unixsocketperm", "700")
 
 
