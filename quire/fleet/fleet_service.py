@@ -5,7 +5,6 @@ Endpoints, fields, keys and errors are the server's own; this owns which FleetSt
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable

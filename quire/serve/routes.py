@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from quire.core.records.errors import InputError, MissingExtra, say, shown
+from quire.engine.choose.grammar_faults import STUCK
 from quire.engine.choose.sampling import Sampling
+from quire.engine.front.stream import RunFailed
 from quire.serve.answers.chat_form import ChatForm
 from quire.serve.answers.completion_form import CompletionForm
 from quire.serve.answers.form import AnswerHead, Shown
@@ -202,6 +204,11 @@ def _naming(form: str) -> Iterator[None]:
         yield
     except (InputError, MissingExtra) as wrong:
         raise told(wrong, {**SAMPLING_NAMES, "structured_outputs": form}) from wrong
+    except RunFailed as wrong:
+        if not str(wrong).startswith(STUCK):
+            raise
+        fact = "an answer could not go on in this form, which allows too many texts at once"
+        raise ApiError(400, say(form, fact, "simplify it"), param=form, code="unsupported") from wrong
 
 
 def _form_field(asked: Asked) -> str:

@@ -63,7 +63,10 @@ def test_no_field_of_vllm_is_missing() -> None:
     names |= {"tokenize": vllm_fields.TOKENIZE, "detokenize": vllm_fields.DETOKENIZE}
     for kind, fields in names.items():
         assert set(fields.split()) <= set(TABLES[kind]), kind
-    for names_of, kind_of in ((vllm_fields.STRUCTURED_OUTPUTS, Structured), (vllm_fields.STREAM_OPTIONS, StreamChoices)):
+    for names_of, kind_of in (
+        (vllm_fields.STRUCTURED_OUTPUTS, Structured),
+        (vllm_fields.STREAM_OPTIONS, StreamChoices),
+    ):
         assert set(names_of.split()) <= {field.name for field in msgspec.structs.fields(kind_of)}
 
 

@@ -45,7 +45,7 @@ def pack(tokens: Int32, sampling: Sampling, seed: int, scope: Scope) -> bytes:
     try:
         return _encoder.encode(_OrderMessage(raw, *numbers, needs_logits(sampling), names))
     except OverflowError:
-        raise InputError(say(f"a scope {names} for a peer", "its numbers are too long", "use 64 bits")) from None
+        raise InputError(say("a scope for a peer", "its numbers are too long", "use 64 bits")) from None
 
 
 def unpack(body: bytes) -> PrefillOrder:

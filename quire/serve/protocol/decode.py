@@ -39,7 +39,7 @@ def read_body(data: bytes, kind: type[B]) -> B:
     try:
         body: B = _decoder(kind).decode(data)
     except RecursionError:
-        raise _too_deep("") from None
+        raise _too_deep(_name_at(data, Extent(data).deepest)) from None
     except ValidationError as error:
         if "got `float`" in str(error) and (whole := with_whole_numbers(data)) != data:
             return read_body(whole, kind)
@@ -157,12 +157,12 @@ def _malformed(data: bytes, error: Exception) -> ApiError:
     """A body that is not JSON, or has strings that are not Unicode: those are named."""
     lone = next((one for one in _SURROGATES.finditer(data.replace(rb"\\", b"__")) if one[1] is None), None)
     if lone is not None:
-        name = _name(Extent(data).section_at(lone.start()))
+        name = _name_at(data, lone.start())
         fact = f"it has half of a character ({lone[0].decode()})"
         return ApiError(400, say(name or BODY, fact, "write whole characters"), param=name or None)
     if isinstance(error, UnicodeDecodeError):
         place = _not_utf8(data)
-        name = _name(Extent(data).section_at(place))
+        name = _name_at(data, place)
         fact = f"byte {place} of the body is not UTF-8"
         return ApiError(400, say(name or BODY, fact, "encode it as UTF-8"), param=name or None)
     found = _BYTE.search(str(error))
@@ -177,6 +177,10 @@ def _not_utf8(data: bytes) -> int:
     except UnicodeDecodeError as wrong:
         return wrong.start
     return 0
+
+
+def _name_at(data: bytes, place: int) -> str:
+    return _name(Extent(data).section_at(place))
 
 
 def _name(written: bytes) -> str:
