@@ -5,7 +5,8 @@
 
 Bodies have up to the 4 MiB that a server reads. Each is built to cost as much as it can where a server decodes, checks,
 renders, tokenizes or answers it. The model returns at once. One process has the server, one sends a body after the
-other, one asks /health without a pause and notes its longest wait. `alone` is that wait without a body.
+other, one asks /health without a pause and notes its longest wait: of several times, the median and the worst. `alone`
+is that wait without a body.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import json
 import multiprocessing
 import time
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 MOST = (4 << 20) - 200  # bytes of what a body repeats
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 TALK = b'"messages":[{"role":"user","content":"hello"}],"max_tokens":1'
 CALL = b'{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f","arguments":%s}}]}'
+LINE = "{:26} {:10,} {:7} {:9.2f} {:16,.0f} {:10,.0f}"
 LISTS, MESSAGE, PART = b"[],", b'{"role":"a","content":""},', b'{"type":"text","text":""},'
 Body = tuple[str, bytes]
 
@@ -136,7 +139,8 @@ def measure(port: int, names: list[str], times: int) -> list[dict[str, Any]]:
     sender.start()
     rows: list[dict[str, Any]] = []
     for name in ["alone", *names]:
-        row: dict[str, Any] = {"body": name, "bytes": 0, "status": 200, "seconds": 0.0, "wait": 0.0}
+        row: dict[str, Any] = {"body": name, "bytes": 0, "status": 200, "seconds": 0.0}
+        longest: list[float] = []
         for _ in range(times):
             if name != "alone":
                 send_orders.send(name)
@@ -148,12 +152,10 @@ def measure(port: int, names: list[str], times: int) -> list[dict[str, Any]]:
                 row["status"], seconds = answers.recv()
                 row["seconds"] = max(row["seconds"], seconds)
             probe_orders.send(True)
-            row["wait"] = max(row["wait"], waits.recv())
+            longest.append(waits.recv() * 1e3)
+        row |= {"usual_ms": median(longest), "worst_ms": max(longest)}
         rows.append(row)
-        print(
-            f"{name:26} {row['bytes']:10,} {row['status']:7} {row['seconds']:9.2f} {row['wait'] * 1e3:12,.0f}",
-            flush=True,
-        )
+        print(LINE.format(*row.values()), flush=True)
     probe_orders.send(False)
     send_orders.send(None)
     prober.join()
@@ -172,7 +174,7 @@ def main() -> None:
     options = parser.parse_args()
     names = [name for name in BODIES if options.only in name]
     torch.set_num_threads(1)
-    print(f"{'body':26} {'bytes':>10} {'status':>7} {'seconds':>9} {'health, ms':>12}")
+    print(f"{'body':26} {'bytes':>10} {'status':>7} {'seconds':>9} {'/health: median':>16} {'worst, ms':>10}")
     with instant_llm(128, 8192) as llm:
         serving = Serving(llm)
         try:
