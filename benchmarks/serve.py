@@ -57,18 +57,18 @@ def tokenizer() -> Any:
     return made
 
 
-def instant_llm(at_once: int) -> LLM:
-    """An engine whose model takes no time."""
+def instant_llm(at_once: int, length: int = 4096) -> LLM:
+    """An engine whose model takes no time; a request may have `length` tokens."""
     config = LlamaConfig(
         vocab_size=256, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
-        num_key_value_heads=1, head_dim=8, max_position_embeddings=4096, eos_token_id=None,
+        num_key_value_heads=1, head_dim=8, max_position_embeddings=length, eos_token_id=None,
     )  # fmt: skip
     words = tokenizer()
     model = of(AutoModelForCausalLM.from_config(config, dtype=torch.float32), words)
     object.__setattr__(model, "module", Instant(model.module, words.convert_tokens_to_ids("a")))
-    pages = at_once * 64 + 64
+    pages = at_once * (length // 64) + 64
     settings = EngineConfig(
-        pages, max_sequences=at_once, max_num_tokens=at_once * 8, max_length=4096, max_waiting=2 * at_once,
+        pages, max_sequences=at_once, max_num_tokens=at_once * 8, max_length=length, max_waiting=2 * at_once,
         receipts=True,
     )  # fmt: skip
     return LLM(model, config=settings)

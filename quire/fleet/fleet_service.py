@@ -5,7 +5,6 @@ Endpoints, fields, keys and errors are the server's own; this owns which FleetSt
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,6 +21,7 @@ from quire.fleet.worker_book import WorkerBook
 from quire.serve.answers.answer_stream import AnswerStream
 from quire.serve.answers.token_words import TokenWords
 from quire.serve.exchange import BodyRoom
+from quire.serve.large_work import LargeWork
 from quire.serve.prompts import Prompts
 from quire.serve.service import Generation, Service
 from quire.serve.settings import ServeSettings
@@ -51,7 +51,7 @@ class FleetService(Service):
         self._fleet_metrics = FleetMetrics(settings.model_name, books)
         self.metrics = self._fleet_metrics
         self.bodies = BodyRoom(settings.max_bodies)
-        self.large = asyncio.Semaphore()
+        self.large = LargeWork()
         self.page, self._pages = None, None
         if looker is not None and settings.has_viewer:
             facts_of_all = _BookFacts(settings.model_name, books, self._fleet_metrics)

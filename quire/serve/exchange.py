@@ -2,7 +2,7 @@
 
     body in, bounded ──► watched(): the work, cancelled when the client leaves ──► JSON, or events and their end
 
-Knows bytes and JSON; what they mean is its caller's.
+Knows bytes; what they mean is its caller's.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
 
-from quire.core.records.errors import QuireError, say
+from quire.core.records.errors import QuireError, say, shown
 from quire.serve.errors import RETRY_AFTER, ApiError
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ID = re.compile(r"[\x21-\x7e]{1,128}")
-JSON = b"application/json"
+JSON = "application/json"
+PIECE = 1 << 13  # entries of a list that are encoded at once
 LEAST_RATE = 1024  # bytes of a body a second, behind ...
 PATIENCE = 5.0  # ... the first seconds
 _PROCESS, _NUMBERS = secrets.token_hex(8), count()  # ids of ours: no two alike, and made without asking the system
@@ -88,22 +89,29 @@ class Exchange:
 
     # -- what comes in -----------------------------------------------------------------------------------------------
 
-    async def json(self, max_bytes: int, seconds: float, room: BodyRoom) -> Any:
-        """The body, as JSON."""
-        if self.header(b"content-type").partition(b";")[0].strip().lower() != JSON:
+    @asynccontextmanager
+    async def body(self, max_bytes: int, seconds: float, room: BodyRoom) -> AsyncIterator[bytes]:
+        """The body, which must be JSON; it takes its room until it is read."""
+        if self.header(b"content-type").partition(b";")[0].strip().lower() != JSON.encode():
             cure = "send content-type: application/json"
             raise ApiError(415, say("the body", "its content-type is not that of JSON", cure))
+        encoding = self.header(b"content-encoding").strip().lower()
+        if encoding not in (b"", b"identity"):
+            fact = f"its content-encoding is {shown(encoding[:32].decode('latin-1'))}"
+            headers = {"accept-encoding": "identity"}
+            raise ApiError(415, say("the body", fact, "send it without one"), headers=headers)
         length = self.header(b"content-length")
         if length.isdigit() and int(length[:20]) > max_bytes:
             raise _too_large(max_bytes)
         parts: list[bytes] = []
         try:
-            async with asyncio.timeout(min(seconds, PATIENCE)) as timer:
-                await self._read_body(parts, max_bytes, room, _BodyPace(timer, seconds))
-            return _parsed(b"".join(parts))
-        except TimeoutError:
-            fact = f"it has not come in {seconds:g} s, or comes at less than {LEAST_RATE} bytes a second"
-            raise ApiError(408, say("the body", fact, "send it faster")) from None
+            try:
+                async with asyncio.timeout(min(seconds, PATIENCE)) as timer:
+                    await self._read_body(parts, max_bytes, room, _BodyPace(timer, seconds))
+            except TimeoutError:
+                fact = f"it has not come in {seconds:g} s, or comes at less than {LEAST_RATE} bytes a second"
+                raise ApiError(408, say("the body", fact, "send it faster")) from None
+            yield b"".join(parts)
         finally:
             room.give(sum(map(len, parts)))
 
@@ -150,7 +158,7 @@ class Exchange:
 
     async def reply(self, status: int, body: Any, headers: Mapping[str, str] | None = None) -> None:
         """All of it, as JSON."""
-        await self.reply_bytes(status, encoded(body), "application/json", headers)
+        await self.reply_bytes(status, encoded(body), JSON, headers)
 
     async def reply_bytes(self, status: int, data: bytes, kind: str, headers: Mapping[str, str] | None = None) -> None:
         """All of it."""
@@ -188,24 +196,18 @@ def encoded(value: Any) -> bytes:
     return _encode(value).encode("utf-8", errors="replace")
 
 
+def encoded_list(values: list[Any] | None) -> bytes:
+    """The same of a list that may be very long: between two pieces of it other threads go on."""
+    if values is None:
+        return b"null"
+    pieces = (values[start : start + PIECE] for start in range(0, len(values), PIECE))
+    return b"[" + b",".join([encoded(piece)[1:-1] for piece in pieces]) + b"]"
+
+
 def event(value: Any) -> bytes:
     """One server-sent event."""
     return b"data: " + encoded(value) + b"\n\n"
 
 
-def _parsed(body: bytes) -> Any:
-    try:
-        return json.loads(body, parse_constant=_no_constant)
-    except RecursionError:
-        raise ApiError(400, say("the body", "it is nested too deeply", "nest less")) from None
-    except ValueError as wrong:  # no JSON, no UTF-8, or a number of too many digits
-        place = f" at character {wrong.pos}" if isinstance(wrong, json.JSONDecodeError) else ""
-        raise ApiError(400, say("the body", f"it is no JSON{place}", "send a JSON object")) from None
-
-
 def _too_large(max_bytes: int) -> ApiError:
     return ApiError(413, say("the body", f"it has more than {max_bytes} bytes", "send less"), code="body_too_large")
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")

@@ -5,20 +5,26 @@ What a template does not know of would be lost in silence: tools and chat_templa
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
+
+from msgspec import Raw, UnsetType
 
 from quire.core.records.errors import say, shown
 from quire.serve.errors import ApiError
+from quire.serve.protocol.bodies import MOST_KWARGS, ChatBody, CompletionBody, TokenizeBody
+from quire.serve.protocol.decode import MOST_IN
+from quire.serve.protocol.parts import Call, Message
+from quire.serve.protocol.raw_parts import Allowance, read_json, read_object, read_prompts
 
 RESERVED = frozenset(
     {"messages", "tools", "documents", "chat_template", "add_generation_prompt", "continue_final_message", "tokenize",
      "conversation", "return_dict", "return_tensors", "padding", "truncation", "max_length", "tokenizer_kwargs",
      "return_assistant_tokens_mask"}
 )  # fmt: skip
-LONG = 4096  # characters of a prompt that are not tokenized beside other people's answers
+ENCODERS = ("__call__", "_encode_plus", "_batch_encode_plus", "_call_one")
+DECODERS = ("decode", "_decode", "batch_decode", "convert_tokens_to_string")
 
 
 class Prompts:
@@ -26,7 +32,7 @@ class Prompts:
 
     def __init__(self, tokenizer: Any, max_characters: int, vocabulary: int) -> None:
         self.tokenizer, self.max_characters, self.vocabulary = tokenizer, max_characters, vocabulary
-        self._encode = encoder(tokenizer)
+        self._encode, self._decode = encoder(tokenizer), decoder(tokenizer)
 
     def of_text(self, text: str, special: bool, param: str = "prompt") -> list[int]:
         """Token ids of a text."""
@@ -38,32 +44,29 @@ class Prompts:
         check_text(text, param)
         return self._encode(text, special)
 
-    def of_completion(self, prompt: Any, special: bool) -> list[list[int]]:
+    def of_completion(self, asked: CompletionBody) -> list[list[int]]:
         """One prompt or many, as text or token ids."""
-        many = prompt if isinstance(prompt, list) and not _are_tokens(prompt) else [prompt]
-        read = [self.of_text(one, special) if isinstance(one, str) else self.of_tokens(one) for one in many]
+        special = asked.add_special_tokens is not False
+        prompts = read_prompts(asked.prompt)
+        read = [self.of_text(one, special) if isinstance(one, str) else self.of_tokens(one) for one in prompts]
         if not all(read):
             raise ApiError(400, say("prompt", "it has no tokens", "give at least one"), param="prompt")
         return read
 
-    def of_tokens(self, tokens: Sequence[Any], param: str = "prompt") -> list[int]:
+    def of_tokens(self, tokens: list[int], param: str = "prompt") -> list[int]:
         """Token ids as a client gave them: the model must know them all."""
-        read = [int(token) for token in tokens]  # 1.0 is a whole number to JSON
-        if max(read, default=0) >= self.vocabulary:
-            fact = f"a token id is {max(read)}, the model knows 0 to {self.vocabulary - 1}"
+        if (highest := max(tokens, default=0)) >= self.vocabulary:
+            fact = f"a token id is {highest}, the model knows 0 to {self.vocabulary - 1}"
             raise ApiError(400, say(param, fact, "use the model's own tokenizer"), param=param)
-        return read
+        return tokens
 
-    def of_chat(self, asked: Mapping[str, Any], tools: list[dict[str, Any]] | None) -> list[int]:
-        """A conversation through the model's own template; `asked` has the fields of the request."""
-        words, template = self._needed("messages"), self.template(tools)
-        messages = [_message(message, nth) for nth, message in enumerate(asked["messages"])]
-        more = asked["chat_template_kwargs"]
-        for name in more:
-            if name in RESERVED or re.search(rf"\b{re.escape(name)}\b", template) is None:
-                where = f"chat_template_kwargs.{shown(name)[1:-1]}"
-                raise ApiError(400, say(where, "the model's template knows no such name", "leave it out"), param=where)
-        generate, go_on = asked["add_generation_prompt"], asked["continue_final_message"]
+    def of_chat(self, asked: ChatBody | TokenizeBody, tools: list[dict[str, Any]] | None) -> list[int]:
+        """A conversation through the model's own template."""
+        words, template = self._needed("messages"), self.template(bool(tools))
+        allowance = Allowance(MOST_IN["messages"])
+        messages = [_message(message, nth, allowance) for nth, message in enumerate(asked.messages or ())]
+        more = _kwargs(asked.chat_template_kwargs, template)
+        generate, go_on = asked.add_generation_prompt is not False, bool(asked.continue_final_message)
         if generate and go_on:
             fact = "add_generation_prompt begins a new message"
             cure = "give add_generation_prompt: false with it"
@@ -76,15 +79,22 @@ class Prompts:
         except Exception as wrong:  # a template says by an error what it does not know, a role for instance
             fact = f"the model's own template refuses it: {type(wrong).__name__}: {shown(str(wrong))}"
             raise ApiError(400, say("messages", fact, "write it as that template wants it"), param="messages") from None
-        return self.of_text(text, bool(asked["add_special_tokens"]), "messages")
+        return self.of_text(text, bool(asked.add_special_tokens), "messages")
 
-    def template(self, tools: list[dict[str, Any]] | None) -> str:
+    def to_text(self, tokens: list[int], param: str, special: bool = False) -> str:
+        """The text of token ids; `special`: with that of special tokens."""
+        if self.tokenizer is None:
+            fact = "the model's folder has no tokenizer"
+            raise ApiError(400, say(param, fact, "ask for token ids"), param=param)
+        return self._decode(tokens, special)
+
+    def template(self, tools: bool) -> str:
         """The model's own template; one that knows tools, if there are some."""
         words = self._needed("messages")
         if not getattr(words, "chat_template", None):
             fact = "the model's tokenizer has no template for a conversation"
             raise ApiError(400, say("messages", fact, "ask /v1/completions"), param="messages")
-        template = str(words.get_chat_template(tools=tools or None))
+        template = str(words.get_chat_template(tools=[{}] if tools else None))
         if tools and re.search(r"\btools\b", template) is None:
             fact = "the model's template knows no tools"
             raise ApiError(400, say("tools", fact, "use a model that was trained with tools"), param="tools")
@@ -105,7 +115,7 @@ def encoder(words: Any) -> Callable[[str, bool], list[int]]:
     """
     inner: Any = getattr(words, "backend_tokenizer", None)
     plain = inner is not None and inner.truncation is None and inner.padding is None
-    if plain and _is_plain(type(words)) and not getattr(words, "split_special_tokens", False):
+    if plain and _is_plain(type(words), ENCODERS) and not getattr(words, "split_special_tokens", False):
 
         def encode(text: str, special: bool) -> list[int]:
             return list(inner.encode_batch_fast([text], add_special_tokens=special)[0].ids)
@@ -114,13 +124,25 @@ def encoder(words: Any) -> Callable[[str, bool], list[int]]:
     return lambda text, special: list(words(text, add_special_tokens=special)["input_ids"])
 
 
-def _is_plain(kind: type) -> bool:
-    """Whether texts go to the inner tokenizer as they are: no class of a model's own changes them before."""
-    makers = ("__call__", "_encode_plus", "_batch_encode_plus", "_call_one")
+def decoder(words: Any) -> Callable[[list[int], bool], str]:
+    """From token ids to their text, with special tokens or without, as the tokenizer itself makes it.
+
+    Its inner tokenizer is asked for a batch of one where nothing lies between: only then other threads go on meanwhile.
+    """
+    inner: Any = getattr(words, "backend_tokenizer", None)
+    if inner is not None and _is_plain(type(words), DECODERS):
+        return lambda tokens, special: str(inner.decode_batch([tokens], skip_special_tokens=not special)[0])
+    return lambda tokens, special: str(
+        words.decode(tokens, skip_special_tokens=not special, clean_up_tokenization_spaces=False)
+    )
+
+
+def _is_plain(kind: type, methods: tuple[str, ...]) -> bool:
+    """Whether these methods are those of every tokenizer: no class of a model's own changes what goes through them."""
     return not any(
         name in vars(parent)
         for parent in kind.__mro__
-        for name in makers
+        for name in methods
         if ".models." in parent.__module__ or not parent.__module__.startswith("transformers.")
     )
 
@@ -134,32 +156,45 @@ def check_text(text: str, param: str) -> None:
         raise ApiError(400, say(param, fact, "write whole characters"), param=param) from None
 
 
-def _are_tokens(prompt: list[Any]) -> bool:
-    return not isinstance(prompt[0], str | list)
+def _kwargs(raw: Raw | UnsetType, template: str) -> dict[str, Any]:
+    """`chat_template_kwargs`: names that the template knows."""
+    more = read_object(raw, "chat_template_kwargs") or {}
+    if len(more) > MOST_KWARGS:
+        where, fact = "chat_template_kwargs", f"it has {len(more)} entries"
+        raise ApiError(400, say(where, fact, f"give at most {MOST_KWARGS}"), param=where)
+    for name in more:
+        if name in RESERVED or re.search(rf"\b{re.escape(name)}\b", template) is None:
+            where = f"chat_template_kwargs.{shown(name)[1:-1]}"
+            raise ApiError(400, say(where, "the model's template knows no such name", "leave it out"), param=where)
+    return more
 
 
-def _message(message: Mapping[str, Any], nth: int) -> dict[str, Any]:
+def _message(message: Message, nth: int, allowance: Allowance) -> dict[str, Any]:
     """As templates know one: its content is a string, arguments of calls are objects."""
-    made = {name: value for name, value in message.items() if value is not None}
-    content = message.get("content")
-    if isinstance(content, list):
-        made["content"] = "".join(part["text"] for part in content)
-    elif content is None:
-        if not message.get("tool_calls"):
+    made: dict[str, Any] = {"role": message.role}
+    if message.content is None:
+        if not message.tool_calls:
             where = f"messages[{nth}].content"
             raise ApiError(400, say(where, "it is missing", "give a string, or a list of texts"), param=where)
         made["content"] = ""
-    if calls := message.get("tool_calls"):
-        made["tool_calls"] = [_call(call, f"messages[{nth}].tool_calls[{place}]") for place, call in enumerate(calls)]
+    elif isinstance(message.content, str):
+        made["content"] = message.content
+    else:
+        made["content"] = "".join([part.text for part in message.content])
+    for name in ("name", "tool_call_id", "annotations"):
+        if (value := getattr(message, name)) is not None:
+            made[name] = value
+    if message.tool_calls is not None:
+        where = f"messages[{nth}].tool_calls"
+        calls = enumerate(message.tool_calls)
+        made["tool_calls"] = [_call(call, f"{where}[{place}]", allowance) for place, call in calls]
     return made
 
 
-def _call(call: Mapping[str, Any], where: str) -> dict[str, Any]:
-    function = dict(call["function"])
-    if isinstance(arguments := function["arguments"], str):
-        try:
-            function["arguments"] = json.loads(arguments or "{}")
-        except (ValueError, RecursionError):
-            where = f"{where}.function.arguments"
-            raise ApiError(400, say(where, "it is no JSON", "give it as the model wrote it"), param=where) from None
-    return {**call, "function": function}
+def _call(call: Call, where: str, allowance: Allowance) -> dict[str, Any]:
+    arguments = call.function.arguments
+    if isinstance(arguments, str):
+        arguments = read_json(arguments.encode() or b"{}", f"{where}.function.arguments", allowance)
+    given = {"id": call.id, "type": call.type, "index": call.index}
+    made: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return {**made, "function": {"name": call.function.name, "arguments": arguments}}

@@ -2,113 +2,128 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from quire.core.records.errors import InputError, MissingExtra, say, shown
+from quire.engine.choose.grammar_faults import STUCK
 from quire.engine.choose.sampling import Sampling
+from quire.engine.front.stream import RunFailed
 from quire.serve.answers.chat_form import ChatForm
 from quire.serve.answers.completion_form import CompletionForm
 from quire.serve.answers.form import AnswerHead, Shown
 from quire.serve.answers.generate import StreamOptions, generate
 from quire.serve.auth import scope_of
 from quire.serve.errors import RETRY_AFTER, ApiError, told
-from quire.serve.exchange import ID, Exchange
-from quire.serve.prompts import LONG
-from quire.serve.protocol.fields import Fields, read_fields
+from quire.serve.exchange import ID, JSON, Exchange, encoded, encoded_list
+from quire.serve.protocol.bodies import SAMPLING_NAMES, Body, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from quire.serve.protocol.bodies import GenerationBody as Asked
+from quire.serve.protocol.decode import LARGE, read_body
 from quire.serve.protocol.openapi import document
-from quire.serve.protocol.tables import CHAT, COMPLETION, DETOKENIZE, MOST_CHOICES_ASKED, SAMPLING_NAMES, TOKENIZE
+from quire.serve.protocol.parts import MOST_CHOICES_ASKED, StreamChoices
+from quire.serve.protocol.raw_parts import check_raw_parts, read_tokens
 from quire.serve.protocol.to_sampling import RetentionBounds, form_of, retention_of, sampling_of
 from quire.serve.service import Generation, Service
 from quire.serve.settings import VERSION
-from quire.serve.tools import ToolPlan, plan_tools
+from quire.serve.tools import ToolPlan, plan_tools, template_tools
 
-LARGE = 64 << 10  # bytes of a body that is checked beside the event loop, one such at a time
-Asked = Mapping[str, Any]
-T = TypeVar("T")
+MAX_TOKENS = 16  # OpenAI's default for texts
+B = TypeVar("B", bound=Body)
 
 
 async def chat(service: Service, exchange: Exchange, tenant: str) -> None:
     """POST /v1/chat/completions."""
-    asked = await _read(service, exchange, CHAT)
-    template = service.prompts.template(None if asked["tool_choice"] == "none" else asked["tools"])
-    with _naming("tools"):
-        plan = plan_tools(asked, template)
+    asked = await _read(service, exchange, ChatBody)
+    plan = await service.large.do(exchange.body_size, lambda: _plan(service, asked))
     with _naming(_form_field(asked) if plan.form is None else "tools"):
         await _go_on_talking(service, exchange, tenant, asked, plan)
 
 
-async def _go_on_talking(service: Service, exchange: Exchange, tenant: str, asked: Asked, plan: ToolPlan) -> None:
-    form = form_of(asked)
+def _plan(service: Service, asked: ChatBody) -> ToolPlan:
+    """What its tools come to."""
+    with _naming("tools"):
+        return plan_tools(asked, service.prompts.template(bool(asked.tools) and asked.tool_choice != "none"))
+
+
+async def _go_on_talking(service: Service, exchange: Exchange, tenant: str, asked: ChatBody, plan: ToolPlan) -> None:
+    form = await service.large.do(exchange.body_size, lambda: form_of(asked))
     if form is not None and plan.form is not None:
         fact = "response_format or structured_outputs ask for a form as well"
         raise ApiError(400, say("tool_choice", fact, "give one of them"), param="tool_choice")
-    if asked["top_logprobs"] is not None and not asked["logprobs"]:
+    if asked.top_logprobs is not None and not asked.logprobs:
         raise ApiError(400, say("top_logprobs", "logprobs is not true", "give logprobs: true"), param="top_logprobs")
-    logprobs = int(asked["top_logprobs"] or 0) if asked["logprobs"] else None
-    prompt = await _beside(_size(asked["messages"]), lambda: service.prompts.of_chat(asked, plan.tools))
+    logprobs = asked.top_logprobs or 0 if asked.logprobs else None
+    prompt = await service.large.do(exchange.body_size, lambda: service.prompts.of_chat(asked, plan.tools))
     prompt = _cut(prompt, asked, service.longest)
-    most = asked["max_tokens"] if asked["max_completion_tokens"] is None else asked["max_completion_tokens"]
+    most = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
     sampling = sampling_of(asked, _room(service, [prompt], most, "messages"), logprobs, form or plan.form)
     head = _head(service, exchange, asked, "chatcmpl")
     wanted = _generation(service, asked, [prompt], sampling, tenant)
-    answers = ChatForm(_shown(service, asked, head, asked["logprobs"]), plan)
+    answers = ChatForm(_shown(service, asked, head, bool(asked.logprobs)), plan)
     await generate(service, exchange, wanted, answers, head, _stream_options(asked))
 
 
 async def completions(service: Service, exchange: Exchange, tenant: str) -> None:
     """POST /v1/completions."""
-    asked = await _read(service, exchange, COMPLETION)
+    asked = await _read(service, exchange, CompletionBody)
     with _naming(_form_field(asked)):
         await _go_on_writing(service, exchange, tenant, asked)
 
 
-async def _go_on_writing(service: Service, exchange: Exchange, tenant: str, asked: Asked) -> None:
-    if asked["echo"] and asked["logprobs"] is not None:
+async def _go_on_writing(service: Service, exchange: Exchange, tenant: str, asked: CompletionBody) -> None:
+    if asked.echo and asked.logprobs is not None:
         fact = "there are no logprobs of the prompt that would come with it"
         raise ApiError(400, say("echo", fact, "leave one of them out"), param="echo")
-    special, logprobs = asked["add_special_tokens"], asked["logprobs"]
-    prompts = await _beside(_size(asked["prompt"]), lambda: service.prompts.of_completion(asked["prompt"], special))
+    size = exchange.body_size
+    prompts = await service.large.do(size, lambda: service.prompts.of_completion(asked))
     prompts = [_cut(prompt, asked, service.longest) for prompt in prompts]
-    if len(prompts) * int(asked["n"]) > MOST_CHOICES_ASKED:
-        fact = f"{len(prompts)} prompts with {asked['n']} answers each are too many"
+    if len(prompts) * (asked.n or 1) > MOST_CHOICES_ASKED:
+        fact = f"{len(prompts)} prompts with {asked.n} answers each are too many"
         raise ApiError(400, say("n", fact, f"ask for {MOST_CHOICES_ASKED} answers at most"), param="n")
-    max_tokens = _room(service, prompts, asked["max_tokens"], "prompt")
-    sampling = sampling_of(asked, max_tokens, None if logprobs is None else int(logprobs), form_of(asked))
+    max_tokens = _room(service, prompts, MAX_TOKENS if asked.max_tokens is None else asked.max_tokens, "prompt")
+    form = await service.large.do(size, lambda: form_of(asked))
+    sampling = sampling_of(asked, max_tokens, asked.logprobs, form)
     head = _head(service, exchange, asked, "cmpl")
     wanted = _generation(service, asked, prompts, sampling, tenant)
-    echo = [_text(service, prompt) for prompt in prompts] if asked["echo"] else None
-    answers = CompletionForm(_shown(service, asked, head, logprobs is not None), echo, sampling.n)
+    echo = None
+    if asked.echo:
+        echo = await service.large.do(size, lambda: [service.prompts.to_text(one, "echo") for one in prompts])
+    answers = CompletionForm(_shown(service, asked, head, asked.logprobs is not None), echo, sampling.n)
     await generate(service, exchange, wanted, answers, head, _stream_options(asked))
 
 
 async def tokenize(service: Service, exchange: Exchange, tenant: str) -> None:
     """POST /tokenize: a text, or a conversation."""
-    asked = await _read(service, exchange, TOKENIZE)
-    if (asked["prompt"] is None) == (asked["messages"] is None):
+    asked = await _read(service, exchange, TokenizeBody)
+    if (asked.prompt is None) == (asked.messages is None):
         raise ApiError(400, say("prompt", "there must be either it or messages", "give one of them"), param="prompt")
-    if asked["messages"] is None:
-        special = asked["add_special_tokens"] is not False
-        text = asked["prompt"]
-        tokens = await _beside(len(text), lambda: service.prompts.of_text(text, special))
+    await exchange.reply_bytes(
+        200, await service.large.do(exchange.body_size, lambda: _tokenized(service, asked)), JSON
+    )
+
+
+def _tokenized(service: Service, asked: TokenizeBody) -> bytes:
+    """The reply: large ones are made beside the event loop as well."""
+    if asked.prompt is not None:
+        tokens = service.prompts.of_text(asked.prompt, asked.add_special_tokens is not False)
     else:
-        tokens = await _beside(_size(asked["messages"]), lambda: service.prompts.of_chat(asked, asked["tools"] or None))
-    words = service.prompts.tokenizer
-    strings = None
-    if asked["return_token_strs"]:
-        strings = await _beside(len(tokens), lambda: words.convert_ids_to_tokens(tokens))
-    reply = {"count": len(tokens), "max_model_len": service.longest, "tokens": tokens, "token_strs": strings}
-    await exchange.reply(200, reply)
+        tokens = service.prompts.of_chat(asked, template_tools(asked.tools))
+    strings = service.prompts.tokenizer.convert_ids_to_tokens(tokens) if asked.return_token_strs else None
+    head = encoded({"count": len(tokens), "max_model_len": service.longest})
+    return head[:-1] + b',"tokens":' + encoded_list(tokens) + b',"token_strs":' + encoded_list(strings) + b"}"
 
 
 async def detokenize(service: Service, exchange: Exchange, tenant: str) -> None:
     """POST /detokenize."""
-    asked = await _read(service, exchange, DETOKENIZE)
-    tokens = asked["tokens"]
-    made = lambda: _text(service, service.prompts.of_tokens(tokens, "tokens"), special=True)  # noqa: E731
-    await exchange.reply(200, {"prompt": await _beside(len(tokens), made)})
+    asked = await _read(service, exchange, DetokenizeBody)
+    await exchange.reply_bytes(200, await service.large.do(exchange.body_size, lambda: _text_of(service, asked)), JSON)
+
+
+def _text_of(service: Service, asked: DetokenizeBody) -> bytes:
+    """The reply."""
+    tokens = service.prompts.of_tokens(read_tokens(asked.tokens, "tokens"), "tokens")
+    return encoded({"prompt": service.prompts.to_text(tokens, "tokens", special=True)})
 
 
 async def models(service: Service, exchange: Exchange, tenant: str) -> None:
@@ -169,21 +184,18 @@ async def live_page(service: Service, exchange: Exchange, tenant: str) -> None:
 # -- what they share ---------------------------------------------------------------------------------------------------
 
 
-async def _read(service: Service, exchange: Exchange, fields: Fields) -> dict[str, Any]:
+async def _read(service: Service, exchange: Exchange, kind: type[B]) -> B:
     """The fields of a body, which asks for the model that there is."""
     settings = service.settings
-    body = await exchange.json(settings.max_body, settings.body_seconds, service.bodies)
-    if exchange.body_size <= LARGE:
-        asked = read_fields(body, fields)
-    else:
-        async with service.large:
-            asked = await asyncio.to_thread(read_fields, body, fields)
-    if asked["model"] not in (None, settings.model_name):
+    async with exchange.body(settings.max_body, settings.body_seconds, service.bodies) as data:
+        asked = await service.large.do(len(data), lambda: read_body(data, kind), LARGE)
+    check_raw_parts(asked)
+    if asked.model not in (None, settings.model_name):
         fact = f"this server has {settings.model_name} only"
         raise ApiError(
-            404, say(f"model {shown(asked['model'])}", fact, "name that one"), param="model", code="model_not_found"
+            404, say(f"model {shown(asked.model)}", fact, "name that one"), param="model", code="model_not_found"
         )
-    if asked.get("priority") and not settings.allow_priority:
+    if getattr(asked, "priority", None) and not settings.allow_priority:
         fact = "this server lets nobody choose it"
         raise ApiError(400, say("priority", fact, "leave it out"), param="priority", code="unsupported")
     return asked
@@ -196,10 +208,15 @@ def _naming(form: str) -> Iterator[None]:
         yield
     except (InputError, MissingExtra) as wrong:
         raise told(wrong, {**SAMPLING_NAMES, "structured_outputs": form}) from wrong
+    except RunFailed as wrong:
+        if not str(wrong).startswith(STUCK):
+            raise
+        fact = "an answer could not go on in this form, which allows too many texts at once"
+        raise ApiError(400, say(form, fact, "simplify it"), param=form, code="unsupported") from wrong
 
 
 def _form_field(asked: Asked) -> str:
-    return "response_format" if asked["structured_outputs"] is None else "structured_outputs"
+    return "response_format" if asked.structured_outputs is None else "structured_outputs"
 
 
 def _model(service: Service) -> dict[str, Any]:
@@ -208,48 +225,32 @@ def _model(service: Service) -> dict[str, Any]:
     return {**made, "max_model_len": service.longest}
 
 
-async def _beside(size: int, work: Callable[[], T]) -> T:
-    """What takes long is done beside the event loop, so that nobody's stream waits for it."""
-    return work() if size <= LONG else await asyncio.to_thread(work)
-
-
-def _size(value: Any) -> int:
-    """Characters and numbers of a prompt or of messages, roughly."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(map(_size, value.values()))
-    if isinstance(value, list):
-        return len(value) if value and isinstance(value[0], int) else sum(map(_size, value))
-    return 1
-
-
 def _cut(prompt: list[int], asked: Asked, longest: int) -> list[int]:
     """`truncate_prompt_tokens`: so many at most, of the end or of the beginning; -1: as many as there may be."""
-    if asked["truncate_prompt_tokens"] is None:
+    most = asked.truncate_prompt_tokens
+    if most is None:
         return prompt
-    most = int(asked["truncate_prompt_tokens"])
     most = longest - 1 if most < 0 else most
     if most == 0:
         where = "truncate_prompt_tokens"
         raise ApiError(400, say(where, "it is 0, and a prompt has a token", "give at least 1"), param=where)
-    return prompt[-most:] if asked["truncation_side"] == "left" else prompt[:most]
+    return prompt[:most] if asked.truncation_side == "right" else prompt[-most:]
 
 
-def _room(service: Service, prompts: list[list[int]], most: Any, param: str) -> int:
+def _room(service: Service, prompts: list[list[int]], most: int | None, param: str) -> int:
     """`max_tokens`, or as many as there is room for behind the prompt."""
     length = max(map(len, prompts))
     room = service.longest - length
     if room < 1 or (most is not None and most > room):
-        asked = "" if most is None else f" and {int(most)} to generate"
+        asked = "" if most is None else f" and {most} to generate"
         fact = f"{length} tokens{asked} are more than the {service.longest} that a request may have"
         cure = "shorten it, or lower max_tokens"
         raise ApiError(400, say(param, fact, cure), param=param, code="context_length_exceeded")
-    return room if most is None else int(most)
+    return room if most is None else most
 
 
 def _head(service: Service, exchange: Exchange, asked: Asked, kind: str) -> AnswerHead:
-    given = asked["request_id"]
+    given = asked.request_id
     if given is not None and not exchange.has_own_id:
         if ID.fullmatch(given) is None:
             fact = "it has more than 128 characters, or some that no header may have"
@@ -259,16 +260,15 @@ def _head(service: Service, exchange: Exchange, asked: Asked, kind: str) -> Answ
 
 
 def _shown(service: Service, asked: Asked, head: AnswerHead, logprobs: bool) -> Shown:
-    words = service.id_words if asked["return_tokens_as_token_ids"] else service.words
-    return Shown(head, words, logprobs, asked["return_token_ids"])
+    words = service.id_words if asked.return_tokens_as_token_ids else service.words
+    return Shown(head, words, logprobs, bool(asked.return_token_ids))
 
 
 def _stream_options(asked: Asked) -> StreamOptions:
-    options = asked["stream_options"] or {}
-    if options and not asked["stream"]:
+    options = asked.stream_options or StreamChoices()
+    if options != StreamChoices() and not asked.stream:
         raise ApiError(400, say("stream_options", "stream is not true", "leave it out"), param="stream_options")
-    running = bool(options.get("continuous_usage_stats"))
-    return StreamOptions(asked["stream"], bool(options.get("include_usage")), running)
+    return StreamOptions(bool(asked.stream), bool(options.include_usage), bool(options.continuous_usage_stats))
 
 
 def _generation(
@@ -276,12 +276,5 @@ def _generation(
 ) -> Generation:
     settings = service.settings
     bounds = RetentionBounds(settings.max_retain_seconds, settings.max_retain_priority)
-    scope = scope_of(tenant, asked["cache_salt"])
+    scope = scope_of(tenant, asked.cache_salt)
     return Generation(prompts, sampling, scope, retention_of(asked, bounds), tenant)
-
-
-def _text(service: Service, tokens: list[int], special: bool = False) -> str:
-    words = service.prompts.tokenizer
-    if words is None:
-        raise ApiError(400, say("text", "the model's folder has no tokenizer", "ask for token ids"))
-    return str(words.decode(tokens, skip_special_tokens=not special, clean_up_tokenization_spaces=False))

@@ -28,6 +28,7 @@ from quire.serve.answers.token_words import TokenWords
 from quire.serve.auth import NOBODY
 from quire.serve.errors import RETRY_AFTER, ApiError
 from quire.serve.exchange import BodyRoom
+from quire.serve.large_work import LargeWork
 from quire.serve.metrics.engine_source import EngineSource
 from quire.serve.metrics.http_metrics import HttpMetrics
 from quire.serve.metrics.metrics import Metrics
@@ -70,7 +71,7 @@ class Service:
         self._run_metrics = Metrics(llm, settings.model_name, self.longest)
         self.metrics: HttpMetrics = self._run_metrics
         self.bodies = BodyRoom(settings.max_bodies)
-        self.large = asyncio.Semaphore()  # who checks a large body
+        self.large = LargeWork()
         self._streams: set[Stream] = set()
         self._viewed = EngineSource(llm, settings.model_name) if settings.has_viewer else None
         self.page = None if self._viewed is None else _page(self._viewed, settings)  # None: there is no live page

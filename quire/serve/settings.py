@@ -6,6 +6,7 @@ import importlib
 from dataclasses import dataclass, field
 
 from quire.core.records.errors import InputError, say, shown
+from quire.core.records.text import check_text
 from quire.core.records.tuples import keep_tuples
 from quire.serve.auth import ApiKeys
 from quire.viewer.routes import PageKey, checked_key
@@ -39,6 +40,7 @@ class ServeSettings:
         keep_tuples(self, "hosts", "origins")
         if not isinstance(self.model_name, str) or not self.model_name:
             raise InputError(say("a server", f"model_name is {shown(self.model_name)}", "give the model a name"))
+        check_text(self.model_name, "the model_name of a server")
         for name in ("queue_seconds", "body_seconds", "max_body", "max_bodies", "max_characters", "max_retain_seconds"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from quire.core.records.errors import say, shown
 from quire.engine.choose.structured import StructuredOutputs
 from quire.serve.errors import ApiError
+from quire.serve.protocol.bodies import ChatBody
+from quire.serve.protocol.parts import ChosenTool, Tool
+from quire.serve.protocol.raw_parts import read_object
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 ANYTHING: dict[str, Any] = {"type": "object"}
@@ -62,10 +64,9 @@ class ToolPlan(NamedTuple):
 NO_TOOLS = ToolPlan(None, None, "text")
 
 
-def plan_tools(asked: Mapping[str, Any], template: str | None) -> ToolPlan:
+def plan_tools(asked: ChatBody, template: str | None) -> ToolPlan:
     """What `tools` and `tool_choice` ask for. What cannot be enforced or read is refused by name."""
-    tools: list[dict[str, Any]] | None = asked["tools"] or None
-    choice: Any = asked["tool_choice"]
+    tools, choice = template_tools(asked.tools), asked.tool_choice
     if tools is None:
         if choice not in (None, "none"):
             raise _refuse("tool_choice", "there are no tools", "give some")
@@ -74,7 +75,7 @@ def plan_tools(asked: Mapping[str, Any], template: str | None) -> ToolPlan:
     choice = choice or "auto"
     if choice == "none":
         return NO_TOOLS
-    if not asked["parallel_tool_calls"] and choice == "auto":
+    if asked.parallel_tool_calls is False and choice == "auto":
         raise _refuse("parallel_tool_calls", "nothing keeps the model from several calls", "choose required")
     if choice == "auto":
         if template is None or OPEN not in template:
@@ -83,12 +84,28 @@ def plan_tools(asked: Mapping[str, Any], template: str | None) -> ToolPlan:
         return ToolPlan(tools, None, "auto")
     if choice == "required":
         return ToolPlan(tools, StructuredOutputs(json={"anyOf": [_call_schema(tool) for tool in tools]}), "required")
-    wanted = choice["function"]["name"]
+    assert isinstance(choice, ChosenTool)
+    wanted = choice.function.name
     for tool in tools:
         if tool["function"]["name"] == wanted:
             schema = tool["function"].get("parameters") or ANYTHING
             return ToolPlan(tools, StructuredOutputs(json=schema), "named", wanted)
     raise _refuse("tool_choice", f"there is no tool {shown(wanted)}", "name one of them")
+
+
+def template_tools(tools: list[Tool] | None) -> list[dict[str, Any]] | None:
+    """As templates know them: without what was not given."""
+    if not tools:
+        return None
+    made = []
+    for nth, tool in enumerate(tools):
+        given = tool.function
+        function: dict[str, Any] = {"name": given.name, "description": given.description}
+        function["parameters"] = read_object(given.parameters, f"tools[{nth}].function.parameters")
+        function["strict"] = given.strict
+        function = {name: value for name, value in function.items() if value is not None}
+        made.append({"type": tool.type, "function": function})
+    return made
 
 
 def _check(tools: list[dict[str, Any]]) -> None:

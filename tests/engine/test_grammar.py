@@ -22,6 +22,7 @@ from quire.engine import LLM, Engine, EngineConfig, Model, RunFailed, Sampling, 
 from quire.engine.choose import grammar  # noqa: E402
 from quire.engine.choose.edit_logits import edit  # noqa: E402
 from quire.engine.choose.grammar import GrammarMask, Grammars  # noqa: E402
+from quire.engine.choose.grammar_faults import MOST_OPTIONAL  # noqa: E402
 from quire.engine.choose.sample_row import SampleRow  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402
 
@@ -325,3 +326,41 @@ def test_the_embedded_model_fills_in_a_form() -> None:
         assert fits("json", answer.text), answer.text
         (choice,) = llm.generate("Is water wet? ", max_tokens=10, structured_outputs=FORMS["choice"])
         assert fits("choice", choice.text)
+
+
+PLAIN_WORDS: list[tuple[dict[str, Any], str]] = [
+    ({"json": {"$ref": "#"}}, "a \\$ref leads back to itself, so nothing can match it"),
+    ({"json": {"allOf": [{"$ref": "#"}]}}, "a \\$ref leads back to itself"),
+    ({"json": {"$ref": "#/$defs/x"}}, "the \\$ref '#/\\$defs/x' leads nowhere"),
+    ({"json": {"type": "string", "pattern": "a^b"}}, "a pattern has \\^ or \\$ inside, or looks around"),
+    ({"json": {"type": "string", "pattern": "^a$", "minLength": 5}}, "no string has both its pattern and its other"),
+    ({"json": {"type": "string", "pattern": "(("}}, "a pattern cannot be read: unclosed group"),
+    ({"json": {"enum": []}}, "an enum or an anyOf is empty"),
+    ({"json": {"type": "integer", "minimum": 5, "maximum": 3}}, "nothing can match it: minimum \\(5\\) is greater"),
+    ({"json": {"type": "array", "uniqueItems": True}}, 'keywords that cannot be kept to: "uniqueItems"'),
+    ({"regex": "[^\\s\\S]"}, "by a regex: nothing can match it"),
+    ({"regex": "(?=a)b"}, "a pattern cannot be read: look-around"),
+    ({"regex": "a\ud800"}, "by a regex: character 1 of it is half of a pair"),
+    ({"choice": ["a\ud800"]}, "by a choice: character 1 of it is half of a pair"),
+    ({"json": {"const": "\ud800"}}, "by a JSON schema: character 11 of it is half of a pair"),
+]
+
+
+@pytest.mark.parametrize(("form", "message"), PLAIN_WORDS)
+def test_what_nothing_can_match_is_refused_in_plain_words(tiny: Model, form: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Grammars(tiny.tokenizer, tiny.eos_ids).mask(StructuredOutputs(**form))
+
+
+def test_an_object_may_leave_out_some_properties_only(tiny: Model) -> None:
+    """Each of them may come next, at every one of them: what is compiled must also be written to its end."""
+    grammars = Grammars(tiny.tokenizer, tiny.eos_ids)
+    names = [f"p{nth:04}" for nth in range(MOST_OPTIONAL + 1)]
+    schema: dict[str, Any] = {"type": "object", "properties": {name: {"type": "null"} for name in names}}
+    for whole in (schema, {"anyOf": [{"type": "array", "items": schema}]}):
+        with pytest.raises(InputError, match="401 properties that may be left out; give at most 400, or require them"):
+            grammars.mask(StructuredOutputs(json=whole))
+    mask = grammars.mask(StructuredOutputs(json={**schema, "required": names[:1]}))
+    for token in tiny.tokenizer.encode('{"p0000":null,"'):
+        mask.accept(token)
+    assert mask.words().any() and not mask.error

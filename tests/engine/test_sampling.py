@@ -161,6 +161,10 @@ def test_stops_are_few_and_short() -> None:
         Sampling(bad_words=["x"] * 129)
     with pytest.raises(InputError, match="a string of bad_words has 65 characters; give strings of at most 64"):
         Sampling(bad_words=["x" * 65])
+    with pytest.raises(InputError, match="sampling: a stop string: character 1 of it is half of a pair"):
+        Sampling(stop="x\ud800")
+    with pytest.raises(InputError, match="sampling: a string of bad_words: character 0 of it is half of a pair"):
+        Sampling(bad_words=["\ud800"])
     with pytest.raises(InputError, match="beam search ends on tokens") as told:
         Sampling(beams=2, stop=("x" * LONGEST_STOP,) * MOST_STOPS)
     assert len(str(told.value)) < 200

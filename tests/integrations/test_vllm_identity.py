@@ -48,3 +48,13 @@ def test_a_request_without_tokens_shares_nothing() -> None:
     engine.side.arrive(request)
     assert stored(engine, request).stores == [] and engine.side.finish(request) is None
     engine.nothing_is_held()
+
+
+def test_a_salt_that_is_no_text_shares_nothing() -> None:
+    """vLLM takes whatever a client sends: half of a character can stand in no event and in no page's name."""
+    engine, request = ToyEngine(0, hybrid=False), ask("half", cache_salt="a\ud800")
+    engine.side.arrive(request)
+    assert engine.side.look(request, 0) == 0
+    assert stored(engine, request).stores == [] and engine.side.finish(request) is None
+    assert kept(engine) == 0
+    engine.nothing_is_held()

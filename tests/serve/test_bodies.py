@@ -15,7 +15,8 @@ from quire import InputError
 from quire.serve import ServeSettings, make_app, routes
 from quire.serve.connections import connection
 from quire.serve.endpoint import host_name
-from quire.serve.protocol.fields import Fields, read_fields
+from quire.serve.protocol.bodies import CompletionBody
+from quire.serve.protocol.decode import read_body
 
 from ..engine.threads import PATIENCE, until
 from .rig import HELLO, NAME, Serving, serving
@@ -32,7 +33,7 @@ CHAT = "/v1/chat/completions"
         (b"[1]", "send a JSON object"),
         (b"null", "send a JSON object"),
         (b'{"messages": NaN}', "it is no JSON"),
-        (b'{"seed": ' + b"9" * 5000 + b"}", "it is no JSON"),
+        (b'{"seed": ' + b"9" * 5000 + b"}", "seed: it is a number beyond all bounds"),
         (b"[" * 100_000, "nested too deeply"),
     ],
 )
@@ -305,13 +306,13 @@ def test_a_large_body_is_checked_beside_the_others(server: Serving, monkeypatch:
     """While it is, others are answered; lists have their bounds."""
     checked, go_on = threading.Event(), threading.Event()
 
-    def held(body: Any, fields: Fields) -> dict[str, Any]:
-        if len(body.get("prompt", "")) > 1000:
+    def held(data: bytes, kind: Any) -> Any:
+        if kind is CompletionBody and len(data) > 1000:
             checked.set()
             assert go_on.wait(PATIENCE)
-        return read_fields(body, fields)
+        return read_body(data, kind)
 
-    monkeypatch.setattr(routes, "read_fields", held)
+    monkeypatch.setattr(routes, "read_body", held)
     with ThreadPoolExecutor(1) as others:
         large = others.submit(server.complete, prompt=[0] * 40_000)
         assert checked.wait(PATIENCE)

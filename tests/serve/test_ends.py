@@ -297,7 +297,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 2 and ran.stdout == ""
     assert ran.stderr.startswith(
-        "quire serve: quire.serve: it needs fastapi, uvicorn, httptools and prometheus_client ("
+        "quire serve: quire.serve: it needs fastapi, uvicorn, httptools, msgspec and prometheus_client ("
     )
     assert ran.stderr.endswith("; pip install 'quire-kv[serve]' (in a checkout: pip install '.[serve]')\n")
 

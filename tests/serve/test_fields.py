@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from quire.serve.protocol.fields import Fields
-from quire.serve.protocol.tables import _BOTH, CHAT, COMPLETION, DETOKENIZE, STRUCTURED, TOKENIZE
+from quire.serve.protocol.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from quire.serve.protocol.parts import StreamChoices, Structured
+from quire.serve.protocol.uses import FieldUse, uses_of
 
 from . import vllm_fields
 from .rig import HELLO, NAME, Serving
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "serve.md"
+CHAT, COMPLETION = uses_of(ChatBody), uses_of(CompletionBody)
+TOKENIZE, DETOKENIZE = uses_of(TokenizeBody), uses_of(DetokenizeBody)
 TABLES = {"chat": CHAT, "completions": COMPLETION, "tokenize": TOKENIZE, "detokenize": DETOKENIZE}
 PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 WANTED: dict[str, Any] = {  # a value of each refused field that would change the answer
@@ -58,9 +63,11 @@ def test_no_field_of_vllm_is_missing() -> None:
     names |= {"tokenize": vllm_fields.TOKENIZE, "detokenize": vllm_fields.DETOKENIZE}
     for kind, fields in names.items():
         assert set(fields.split()) <= set(TABLES[kind]), kind
-    assert set(vllm_fields.STRUCTURED_OUTPUTS.split()) <= set(STRUCTURED["properties"])
-    options = _BOTH["stream_options"].schema["properties"]
-    assert set(vllm_fields.STREAM_OPTIONS.split()) <= set(options)
+    for names_of, kind_of in (
+        (vllm_fields.STRUCTURED_OUTPUTS, Structured),
+        (vllm_fields.STREAM_OPTIONS, StreamChoices),
+    ):
+        assert set(names_of.split()) <= {field.name for field in msgspec.structs.fields(kind_of)}
 
 
 def test_no_field_of_the_openai_client_is_missing() -> None:
@@ -74,7 +81,7 @@ def test_no_field_of_the_openai_client_is_missing() -> None:
         assert len(names) > 15 and names <= set(table)
 
 
-def of_use(fields: Fields, use: str) -> list[str]:
+def of_use(fields: Mapping[str, FieldUse], use: str) -> list[str]:
     return [name for name, field in fields.items() if field.use == use]
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from quire.serve.errors import ApiError
+from quire.serve.protocol.bodies import ChatBody
+from quire.serve.protocol.decode import read_body
 from quire.serve.tools import AnswerReader, AutoReader, NamedReader, RequiredReader, ToolCallDelta, plan_tools
 
 from .rig import HELLO, serving, tiny_model
@@ -88,7 +90,7 @@ def test_a_named_call_comes_as_it_is_made() -> None:
     ],
 )
 def test_choices_that_cannot_be_kept_are_refused(choice: Any, template: str, param: str) -> None:
-    asked = {"tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": True}
+    asked = read_body(json.dumps({**HELLO, "tools": TOOLS, "tool_choice": choice}).encode(), ChatBody)
     with pytest.raises(ApiError) as told:
         plan_tools(asked, template)
     assert told.value.status == 400 and told.value.param == param and told.value.code == "unsupported"

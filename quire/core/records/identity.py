@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.span import Span
+from quire.core.records.text import check_text
 from quire.core.records.tuples import keep_tuples
 
 ScopeValue = int | str | bytes | None
@@ -35,7 +36,8 @@ class Scope:
     key: bytes = field(init=False, repr=False, compare=False)  # typed and length-prefixed: no two scopes have one key
 
     def __post_init__(self) -> None:
-        key = b"".join(_typed(value) for value in (self.lora, self.salt, self.epoch, self.space))
+        values = {"lora": self.lora, "salt": self.salt, "epoch": self.epoch, "space": self.space}
+        key = b"".join([_typed(value, name) for name, value in values.items()])
         object.__setattr__(self, "key", key)
 
     def __repr__(self) -> str:
@@ -101,7 +103,7 @@ def digest_of(key: bytes) -> ScopeDigest:
     return b"".join(parts)
 
 
-def _typed(value: ScopeValue) -> bytes:
+def _typed(value: ScopeValue, name: str = "value") -> bytes:
     match value:
         case None:
             return b"n"
@@ -111,7 +113,8 @@ def _typed(value: ScopeValue) -> bytes:
             raw = value.to_bytes((value.bit_length() + 8) // 8, "little", signed=True)
             return b"i" + len(raw).to_bytes(4, "little") + raw
         case str():
-            raw = value.encode(errors="surrogatepass")
+            check_text(value, f"the {name} of a scope")
+            raw = value.encode()
             return b"s" + len(raw).to_bytes(4, "little") + raw
         case bytes():
             return b"b" + len(value).to_bytes(4, "little") + value
@@ -133,6 +136,8 @@ class Media:
         runs = self.runs if isinstance(self.runs, tuple) else ()
         if not runs or not all(isinstance(run, Span) and run for run in runs):
             raise InputError(say("media without tokens", f"runs are {self.runs}", "give at least one non-empty Span"))
+        if isinstance(self.uuid, str):
+            check_text(self.uuid, "the uuid of media")
 
     def __repr__(self) -> str:
         """How much of a prompt it is; never what it shows."""

@@ -14,6 +14,7 @@ from quire.core.records.errors import InputError, say, shown
 from quire.core.records.identity import Media, Scope, token_words
 from quire.core.records.retain import Retention
 from quire.core.records.span import Span, cut_before
+from quire.core.records.text import check_text
 from quire.core.records.tuples import keep_tuples
 
 Int32 = NDArray[np.int32]
@@ -203,6 +204,8 @@ def check_id(name: Hashable, what: str) -> None:
     except TypeError:
         fact = f"its id is a {type(name).__name__}, and an id must be hashable"
         raise InputError(say(f"a {what}", fact, "use a string or a number")) from None
+    if isinstance(name, str) and not name.isascii():
+        check_text(name, f"the id of a {what}")
 
 
 def check_tokens(tokens: object, what: str) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from quire.core.records.errors import InputError, MissingExtra, install_line, say
 from quire.core.records.request import Int32
+from quire.engine.choose.grammar_faults import STUCK, check_schema, refusal
 from quire.engine.choose.structured import ASK, StructuredOutputs
 
 KEPT = 16  # compiled grammars
@@ -64,6 +65,7 @@ class Grammars:
         kinds = self._library.LLMatcher
         if structured.json is not None:
             what, make = "JSON schema", _from_schema
+            check_schema(str(structured.json))
         elif structured.regex is not None:
             what, make = "regex", lambda kinds, form: kinds.grammar_from_regex(form.regex)
         else:
@@ -72,11 +74,11 @@ class Grammars:
             source = make(kinds, structured)
             matcher = kinds(self._words, source, log_level=0, limits=self._library.LLParserLimits(**LIMITS))
         except (ValueError, TypeError) as wrong:  # nested too deeply, halves of characters
-            raise _refused(what, str(wrong)) from None
+            raise refusal(structured, what, str(wrong)) from None
         if not matcher.is_error():
             matcher.compute_bitmask()  # which builds most of it, here, beside the engine's steps
         if matcher.is_error():
-            raise _refused(what, matcher.get_error())
+            raise refusal(structured, what, matcher.get_error())
         return matcher
 
     def _open(self) -> None:
@@ -105,10 +107,6 @@ def _from_schema(kinds: Any, form: StructuredOutputs) -> Any:
 
 def _from_choice(kinds: Any, form: StructuredOutputs) -> Any:
     return kinds.grammar_from_lark("start: " + " | ".join(json.dumps(one) for one in form.choice))
-
-
-def _refused(what: str, fact: str) -> InputError:
-    return InputError(say(f"{ASK} by a {what}", " ".join(fact.split())[:300], "change it"))
 
 
 class GrammarMask:
@@ -161,4 +159,4 @@ class GrammarMask:
         if not self._matcher.is_error():
             return ""
         first, *_ = self._matcher.get_error().splitlines() or ["it has failed"]
-        return f"its grammar cannot go on: {first[:200]}"
+        return f"{STUCK}: {first[:200]}"

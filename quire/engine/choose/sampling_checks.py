@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from quire.core.records.errors import InputError, say, shown
+from quire.core.records.text import check_text
 
 SEEDS = 1 << 64
 MOST = 1024  # answers to one prompt
@@ -52,6 +53,8 @@ def check_strings(name: str, strings: Any, most: int, longest: int) -> None:
     """A few short strings, none of them empty."""
     if not is_tuple_of(str, strings) or "" in strings:
         raise wrong(name, strings, "a string or a list of strings, none of them empty")
+    for one in strings:
+        check_text(one, f"sampling: a {'stop string' if name == 'stop' else f'string of {name}'}")
     if len(strings) > most:
         raise InputError(say("sampling", f"{name} has {len(strings)} strings", f"give at most {most}"))
     if (length := max(map(len, strings), default=0)) > longest:

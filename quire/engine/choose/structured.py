@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quire.core.records.errors import InputError, say, shown
+from quire.core.records.text import check_text
 from quire.core.records.tuples import keep_tuples
 
 LONGEST_SCHEMA = 65_536  # characters
@@ -36,11 +37,15 @@ class StructuredOutputs:
         if self.regex is not None and (not isinstance(self.regex, str) or len(self.regex) > LONGEST_REGEX):
             fact = f"regex is {shown(self.regex)}"
             raise InputError(say(ASK, fact, f"give a string of at most {LONGEST_REGEX} characters"))
+        if self.regex is not None:
+            check_text(self.regex, f"{ASK} by a regex")
         if not isinstance(self.choice, tuple) or not all(isinstance(one, str) and one for one in self.choice):
             raise InputError(say(ASK, f"choice is {shown(self.choice)}", "give a list of strings, none of them empty"))
         if len(self.choice) > MOST_CHOICES or max(map(len, self.choice), default=0) > LONGEST_CHOICE:
             fact = f"choice has {len(self.choice)} strings, the longest of {max(map(len, self.choice))} characters"
             raise InputError(say(ASK, fact, f"give at most {MOST_CHOICES}, of {LONGEST_CHOICE} characters each"))
+        for one in self.choice:
+            check_text(one, f"{ASK} by a choice")
 
     def __repr__(self) -> str:
         """Which of the three, and how long; what it says is a user's."""
@@ -60,4 +65,6 @@ def _schema_text(schema: object) -> str:
     if len(text) > LONGEST_SCHEMA:
         fact = f"the schema has {len(text)} characters"
         raise InputError(say(ASK, fact, f"give one of at most {LONGEST_SCHEMA}"))
+    if r"\ud" in text:  # half of a pair, or a whole one
+        check_text(json_text.dumps(parsed, ensure_ascii=False), f"{ASK} by a JSON schema")
     return text

@@ -50,7 +50,7 @@ def pack(tokens: Int32, sampling: Sampling, seed: int, scope: Scope, tenant: str
         whose = (None, tenant.id) if isinstance(tenant, Together) else (tenant, None)
         return _encoder.encode(_OrderMessage(raw, *numbers, needs_logits(sampling), names, *whose))
     except OverflowError:
-        raise InputError(say(f"a scope {names} for a peer", "its numbers are too long", "use 64 bits")) from None
+        raise InputError(say("a scope for a peer", "its numbers are too long", "use 64 bits")) from None
 
 
 def unpack(body: bytes) -> PrefillOrder:

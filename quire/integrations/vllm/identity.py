@@ -17,6 +17,7 @@ from quire.core.records.identity import Media, Scope
 from quire.core.records.request import NO_MEDIA, PLAIN
 from quire.core.records.retain import RetainRange, Retention
 from quire.core.records.span import Span
+from quire.core.records.text import is_text
 
 log = logging.getLogger(__name__)
 PARAMS = "quire"  # our part of kv_transfer_params
@@ -59,9 +60,10 @@ class EngineRequest(Protocol):
 def can_share(request: EngineRequest) -> bool:
     """Embeddings have no token ids, and a streaming session changes tokens that it has had: neither is kept.
 
-    Nor is anything of a request without a token.
+    Nor is anything of a request without a token, or with a salt that no event and no page's name could have.
     """
-    return request.prompt_embeds is None and not request.resumable and request.num_tokens > 0
+    has_tokens = request.prompt_embeds is None and not request.resumable and request.num_tokens > 0
+    return has_tokens and is_text(request.cache_salt)
 
 
 def adapter_name(lora: Any) -> str:

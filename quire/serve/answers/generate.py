@@ -9,15 +9,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from quire.engine.front.feed import Piece
 from quire.serve.answers.answer_stream import AnswerStream
 from quire.serve.answers.form import AnswerForm, AnswerHead
 from quire.serve.answers.usage import usage_of
-from quire.serve.exchange import Exchange, encoded
+from quire.serve.exchange import JSON, Exchange, encoded
 from quire.serve.service import Generation, Service
 
+LARGE_CHOICE = 1 << 14  # bytes of a choice behind which others have their turn
 AHEAD = 64  # batches of pieces that several prompts may have waiting for the client
 
 Batch = tuple[int, list[Piece]]  # of which prompt, and what has come of it
@@ -40,19 +40,23 @@ async def generate(
         if options.stream:
             await _Events(service, exchange, streams, form, head, options).send(wanted.sampling.n)
         else:
-            await exchange.reply(200, await _whole(streams, form, head))
+            await exchange.reply_bytes(200, await _whole(streams, form, head), JSON)
 
 
-async def _whole(streams: list[AnswerStream], form: AnswerForm, head: AnswerHead) -> dict[str, Any]:
-    choices: list[dict[str, Any]] = []
+async def _whole(streams: list[AnswerStream], form: AnswerForm, head: AnswerHead) -> bytes:
+    """The reply. Choices are encoded one by one: large ones let others go on in between."""
+    choices: list[bytes] = []
     num_answered = 0
     for stream in streams:
         answers = await stream.whole()
         prompt: list[int] = stream.prompt.tolist()
         for text, answer in answers:
-            choices.append(form.answer(len(choices), text, answer, prompt))
+            choices.append(encoded(form.answer(len(choices), text, answer, prompt)))
             num_answered += len(answer.tokens)
-    return {**head.whole(form.kind), "choices": choices, "usage": usage_of(streams, num_answered)}
+            if len(choices[-1]) > LARGE_CHOICE:
+                await asyncio.sleep(0)
+    begin, usage = encoded(head.whole(form.kind)), encoded(usage_of(streams, num_answered))
+    return b"".join([begin[:-1], b',"choices":[', b",".join(choices), b'],"usage":', usage, b"}"])
 
 
 class _Events:
@@ -99,6 +103,10 @@ class _Events:
             prompt: Sequence[int] = stream.prompt.tolist()
             for nth in range(answers_per_prompt):
                 opening.append(self._form.opening(place * answers_per_prompt + nth, prompt))
+                if len(opening[-1]) > LARGE_CHOICE:  # others go on in between
+                    await self._exchange.write(self._events([one for one in opening if one]))
+                    await asyncio.sleep(0)
+                    opening.clear()
         if any(opening):
             await self._exchange.write(self._events([one for one in opening if one]))
 

@@ -1,12 +1,13 @@
-"""The OpenAPI document: written from the same tables that requests are checked by. Nothing but data."""
+"""The OpenAPI document: written from the types that requests are decoded by. Nothing but data."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from quire.serve.errors import TYPES
-from quire.serve.protocol.fields import Fields
-from quire.serve.protocol.tables import CHAT, COMPLETION, DETOKENIZE, TOKENIZE
+from quire.serve.protocol.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from quire.serve.settings import VERSION, ServeSettings
 
 _ERROR = {
@@ -35,15 +36,17 @@ _ANSWER = {
 _TOKENS = {"type": "object", "required": ["count", "max_model_len", "tokens"]}
 _TEXT = {"type": "object", "required": ["prompt"], "properties": {"prompt": {"type": "string"}}}
 _ANY = {"type": "object"}
+_BODIES = (ChatBody, CompletionBody, TokenizeBody, DetokenizeBody)
+_REFERENCE = "#/components/schemas/{name}"
 
 
 def document(settings: ServeSettings) -> dict[str, Any]:
     """What may be asked, and what comes of it."""
     paths: dict[str, Any] = {
-        "/v1/chat/completions": _post("A conversation goes on.", CHAT, _ANSWER, events=True),
-        "/v1/completions": _post("A text goes on.", COMPLETION, _ANSWER, events=True),
-        "/tokenize": _post("Token ids of a text, or of a conversation.", TOKENIZE, _TOKENS),
-        "/detokenize": _post("The text of token ids.", DETOKENIZE, _TEXT),
+        "/v1/chat/completions": _post("A conversation goes on.", ChatBody, _ANSWER, events=True),
+        "/v1/completions": _post("A text goes on.", CompletionBody, _ANSWER, events=True),
+        "/tokenize": _post("Token ids of a text, or of a conversation.", TokenizeBody, _TOKENS),
+        "/detokenize": _post("The text of token ids.", DetokenizeBody, _TEXT),
         "/v1/models": _get("The model there is."),
         f"/v1/models/{settings.model_name}": _get("The model there is."),
         "/health": _get("Whether it computes.", 503),
@@ -53,20 +56,17 @@ def document(settings: ServeSettings) -> dict[str, Any]:
             "get": {"summary": "For Prometheus.", "responses": {"200": _text("text/plain"), **_errors(401, 403)}}
         },
     }
+    _, schemas = msgspec.json.schema_components(_BODIES, ref_template=_REFERENCE)
     made: dict[str, Any] = {"openapi": "3.1.0", "info": {"title": "Quire", "version": VERSION}, "paths": paths}
+    made["components"] = {"schemas": schemas}
     if settings.keys is not None:
-        made["components"] = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
+        made["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         made["security"] = [{"key": []}]
     return made
 
 
-def _post(summary: str, fields: Fields, answer: dict[str, Any], events: bool = False) -> dict[str, Any]:
-    body = {
-        "type": "object",
-        "required": [name for name, field in fields.items() if field.required],
-        "properties": {name: field.told for name, field in fields.items()},
-        "additionalProperties": False,
-    }
+def _post(summary: str, kind: type[msgspec.Struct], answer: dict[str, Any], events: bool = False) -> dict[str, Any]:
+    body = {"$ref": _REFERENCE.format(name=kind.__name__)}
     content: dict[str, Any] = {"application/json": {"schema": answer}}
     if events:
         content["text/event-stream"] = {"schema": {"type": "string"}}

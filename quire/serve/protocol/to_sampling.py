@@ -8,27 +8,25 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from msgspec import Raw, UnsetType
+
 from quire.core.records.config import HIGHEST
 from quire.core.records.errors import say, shown
 from quire.core.records.retain import RetainRange, Retention
 from quire.engine.choose.sampling import Sampling
 from quire.engine.choose.structured import StructuredOutputs
 from quire.serve.errors import ApiError
+from quire.serve.protocol.bodies import ChatBody, GenerationBody
+from quire.serve.protocol.parts import JsonObjectFormat, JsonSchemaFormat, Keep, KeptRange, Structured
+from quire.serve.protocol.raw_parts import kind_of, read_object, read_text
 
 SAME = (
-    "min_p", "include_stop_str_in_output", "ignore_eos", "presence_penalty", "frequency_penalty", "repetition_penalty",
-    "allowed_token_ids", "bad_words", "length_penalty",
+    "top_p", "min_p", "include_stop_str_in_output", "ignore_eos", "min_tokens", "presence_penalty",
+    "frequency_penalty", "repetition_penalty", "length_penalty", "n", "priority",
 )  # fmt: skip
-WHOLE = ("top_k", "min_tokens", "n", "priority")
-# nothing that a client wrote is kept
-NO_WORDS: dict[str, Any] = {
-    "stop": (),
-    "stop_token_ids": (),
-    "bad_words": (),
-    "logit_bias": {},
-    "allowed_token_ids": None,
-}
-NUMBERS = (*(name for name in SAME if name not in NO_WORDS), *WHOLE, "temperature", "top_p", "use_beam_search")
+NUMBERS = (*SAME, "temperature", "top_k", "use_beam_search")
+WORDS = ("stop", "stop_token_ids", "bad_words", "logit_bias", "allowed_token_ids", "seed")  # a client's own
+TEMPERATURE = 1.0  # OpenAI's; other defaults are those of a Sampling
 SEEDS = 1 << 64
 TOKEN_ID = re.compile(r"[0-9]{1,10}")
 A_DAY = 86_400.0
@@ -44,43 +42,42 @@ class RetentionBounds:
 
 
 def sampling_of(
-    asked: Mapping[str, Any], max_tokens: int, logprobs: int | None, form: StructuredOutputs | None
+    asked: GenerationBody, max_tokens: int, logprobs: int | None, form: StructuredOutputs | None
 ) -> Sampling:
     """How tokens are chosen. What a Sampling itself refuses is an InputError that names its own field."""
-    if form is not None or asked["seed"] is not None or any(asked[name] for name in NO_WORDS):
-        return _made(asked, max_tokens, logprobs, form)
-    numbers = tuple([asked[name] for name in NUMBERS])
-    return _remembered(numbers, tuple(map(type, numbers)), max_tokens, logprobs)
+    numbers = tuple([getattr(asked, name) for name in NUMBERS])
+    words = {name: value for name in WORDS if (value := getattr(asked, name)) is not None}
+    if form is None and not words:
+        return _remembered(numbers, max_tokens, logprobs)
+    return _make(dict(zip(NUMBERS, numbers, strict=True)) | words, max_tokens, logprobs, form)
 
 
 @lru_cache(maxsize=256)
-def _remembered(numbers: tuple[Any, ...], _: tuple[type, ...], max_tokens: int, logprobs: int | None) -> Sampling:
-    """Most requests ask for the same numbers as others: what was checked is not checked again. 1 and 1.0 are two."""
-    asked = {**NO_WORDS, "seed": None, **dict(zip(NUMBERS, numbers, strict=True))}
-    return _made(asked, max_tokens, logprobs, None)
+def _remembered(numbers: tuple[Any, ...], max_tokens: int, logprobs: int | None) -> Sampling:
+    """Most requests ask for the same numbers as others: what was checked is not checked again."""
+    return _make(dict(zip(NUMBERS, numbers, strict=True)), max_tokens, logprobs, None)
 
 
-def _made(asked: Mapping[str, Any], max_tokens: int, logprobs: int | None, form: StructuredOutputs | None) -> Sampling:
-    fields: dict[str, Any] = {name: asked[name] for name in SAME}
-    fields |= {name: int(asked[name]) for name in WHOLE}
-    fields["top_k"] = max(fields["top_k"], 0)  # -1 is all of them, as 0 is
-    fields["temperature"], fields["top_p"] = asked["temperature"], asked["top_p"]
-    fields["seed"] = None if asked["seed"] is None else int(asked["seed"]) % SEEDS
-    fields["stop"], fields["stop_ids"] = asked["stop"], [int(token) for token in asked["stop_token_ids"]]
-    if asked["allowed_token_ids"] is not None:
-        fields["allowed_token_ids"] = [int(token) for token in asked["allowed_token_ids"]]
-    fields["logit_bias"] = _bias(asked["logit_bias"])
+def _make(asked: Mapping[str, Any], max_tokens: int, logprobs: int | None, form: StructuredOutputs | None) -> Sampling:
+    """A Sampling of what was given; null is as good as nothing."""
+    fields = {name: asked[name] for name in (*SAME, "stop", "bad_words", "allowed_token_ids") if name in asked}
+    fields["temperature"] = TEMPERATURE if asked["temperature"] is None else asked["temperature"]
+    fields["top_k"] = max(asked["top_k"] or 0, 0)  # -1 is all of them, as 0 is
+    fields["seed"] = None if "seed" not in asked else asked["seed"] % SEEDS
+    fields["stop_ids"] = asked.get("stop_token_ids")
+    fields["logit_bias"] = _bias(asked.get("logit_bias", {}))
     if asked["use_beam_search"]:
         fields |= _beams(asked)
-    return Sampling(max_tokens=max_tokens, logprobs=logprobs, structured_outputs=form, **fields)
+    given = {name: value for name, value in fields.items() if value is not None}
+    return Sampling(max_tokens=max_tokens, logprobs=logprobs, structured_outputs=form, **given)
 
 
 def _beams(asked: Mapping[str, Any]) -> dict[str, Any]:
     """As many beams as answers. They are weighed by the model's own numbers, which is what temperature 1 means."""
-    if asked["temperature"] not in (0, 1):
+    if asked["temperature"] not in (None, 0, 1):
         fact = f"it is {shown(asked['temperature'])}, and beams are weighed by the model's own numbers"
         raise ApiError(400, say("temperature", fact, "leave it out with use_beam_search"), param="temperature")
-    return {"beams": int(asked["n"]), "temperature": 0.0}
+    return {"beams": asked["n"] or 1, "temperature": 0.0}
 
 
 def _bias(given: Mapping[str, float]) -> dict[int, float]:
@@ -91,17 +88,20 @@ def _bias(given: Mapping[str, float]) -> dict[int, float]:
     return {int(name): amount for name, amount in given.items()}
 
 
-def form_of(asked: Mapping[str, Any]) -> StructuredOutputs | None:
+def form_of(asked: GenerationBody) -> StructuredOutputs | None:
     """The form that the answer must have, if one was asked for."""
-    wanted, form = asked["response_format"], asked["structured_outputs"]
-    kind = None if wanted is None else wanted["type"]
-    given = {name: value for name, value in (form or {}).items() if value not in (None, False)}
-    if kind not in (None, "text") and given:
+    wanted, form = asked.response_format, asked.structured_outputs
+    given = {} if form is None else _given(form)
+    if given and isinstance(wanted, JsonSchemaFormat | JsonObjectFormat):
         fact = "response_format asks for a form as well"
         raise ApiError(400, say("structured_outputs", fact, "give one of them"), param="structured_outputs")
-    if kind == "json_schema":
-        return StructuredOutputs(json=wanted["json_schema"]["schema"])
-    if kind == "json_object" or given == {"json_object": True}:
+    if isinstance(wanted, JsonSchemaFormat):
+        where = "response_format.json_schema.schema"
+        schema = read_object(wanted.json_schema.schema, where)
+        if schema is None:
+            raise ApiError(400, say(where, "it is null", "give an object"), param=where)
+        return StructuredOutputs(json=schema)
+    if isinstance(wanted, JsonObjectFormat) or given.keys() == {"json_object"}:
         return StructuredOutputs(json={"type": "object"})
     if form is None:
         return None
@@ -112,29 +112,50 @@ def form_of(asked: Mapping[str, Any]) -> StructuredOutputs | None:
     return StructuredOutputs(**given)
 
 
-def retention_of(asked: Mapping[str, Any], bounds: RetentionBounds) -> Retention | None:
+def _given(form: Structured) -> dict[str, Any]:
+    """What it asks for, by name."""
+    for name in ("disable_any_whitespace", "disable_additional_properties"):
+        if getattr(form, name):
+            where = f"structured_outputs.{name}"
+            raise ApiError(400, say(where, "this server cannot do that", "leave it out"), param=where)
+    given = {"json": _schema(form.json), "regex": form.regex, "choice": form.choice, "json_object": form.json_object}
+    return {name: value for name, value in given.items() if value not in (None, False)}
+
+
+def _schema(raw: Raw | UnsetType) -> dict[str, Any] | None:
+    """A JSON schema that is given as an object, or as the text of one."""
+    where = "structured_outputs.json"
+    if isinstance(raw, Raw) and kind_of(raw) == "str":
+        raw = Raw(read_text(raw, where).encode())
+    return read_object(raw, where)
+
+
+def retention_of(asked: GenerationBody, bounds: RetentionBounds) -> Retention | None:
     """What of the prompt shall outlive its request, and how long."""
-    given = asked["retention"]
-    if asked.get("prompt_cache_retention") == "24h":
+    given = asked.retention
+    if isinstance(asked, ChatBody) and asked.prompt_cache_retention == "24h":
         if given is not None:
             fact = "prompt_cache_retention is given as well"
             raise ApiError(400, say("retention", fact, "give one of them"), param="retention")
-        given = {"seconds": min(A_DAY, bounds.seconds)}
+        given = Keep(seconds=min(A_DAY, bounds.seconds))
     if given is None:
         return None
-    ranges = given.get("ranges") or [{"start": 0}]
-    plain = {"priority": min(KEPT, bounds.priority), "seconds": bounds.seconds}
-    plain |= {name: given[name] for name in plain if given.get(name) is not None}
-    return Retention([_range(one, plain, bounds, nth) for nth, one in enumerate(ranges)])
+    priority = min(KEPT, bounds.priority) if given.priority is None else given.priority
+    seconds = bounds.seconds if given.seconds is None else given.seconds
+    for name, value, most in (("seconds", seconds, bounds.seconds), ("priority", priority, bounds.priority)):
+        _check_most(f"retention.{name}", value, most)
+    if given.ranges is None:
+        return Retention([RetainRange(0, None, priority, seconds)])
+    return Retention([_range(one, seconds, bounds, nth) for nth, one in enumerate(given.ranges)])
 
 
-def _range(given: Mapping[str, Any], plain: Mapping[str, Any], bounds: RetentionBounds, nth: int) -> RetainRange:
-    said = {**plain, **{name: value for name, value in given.items() if value is not None}}
-    for name, most in (("seconds", bounds.seconds), ("priority", bounds.priority)):
-        if said[name] > most:
-            where = f"retention.ranges[{nth}].{name}" if name in given else f"retention.{name}"
-            raise ApiError(400, say(where, f"it is {said[name]}", f"give at most {most:g}"), param=where)
-    end = said.get("end")
-    return RetainRange(
-        int(said.get("start", 0)), None if end is None else int(end), int(said["priority"]), float(said["seconds"])
-    )
+def _range(given: KeptRange, seconds: float, bounds: RetentionBounds, nth: int) -> RetainRange:
+    seconds = seconds if given.seconds is None else given.seconds
+    _check_most(f"retention.ranges[{nth}].seconds", seconds, bounds.seconds)
+    _check_most(f"retention.ranges[{nth}].priority", given.priority, bounds.priority)
+    return RetainRange(given.start or 0, given.end, given.priority, seconds)
+
+
+def _check_most(where: str, value: float, most: float) -> None:
+    if value > most:
+        raise ApiError(400, say(where, f"it is {value:g}", f"give at most {most:g}"), param=where)
