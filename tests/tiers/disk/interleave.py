@@ -63,7 +63,8 @@ class SharedWorld(World):
 
     def store_again(self, folder: DiskFolder, dice: np.random.Generator) -> None:
         """As a cache does with a block that it told long ago: the page is recorded if the log still has the block."""
-        told, group = sorted(self.told), int(dice.integers(2))
+        group, used = int(dice.integers(2)), set(self.pages.values())
+        told = sorted(self.told - used) or sorted(self.told)  # of blocks without a page some may be left out meanwhile
         slots = [slot for slot in range(self.shape.num_slots[group]) if self.at(group, slot) not in self.taken()]
         if not told or not slots:
             return

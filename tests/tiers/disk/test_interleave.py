@@ -8,7 +8,14 @@ from .interleave import case
 from .world import APART, POOLED
 
 
-@pytest.mark.parametrize("first", range(0, 200, 25))
+@pytest.mark.parametrize("first", range(0, 150, 25))
 def test_threads_in_any_order_lose_nothing(first: int) -> None:
     for seed in range(first, first + 25):
         case(seed, POOLED if seed % 3 == 2 else APART, lives=1, acts=3)
+
+
+@pytest.mark.parametrize("seed", [9, 42, 447, 11675])
+def test_orders_that_have_shown_a_fault(seed: int) -> None:
+    """A record during a compaction that nobody noted; a later fence overtaken; a block told again too late; a page
+    whose block a power cut has taken, which is no damage."""
+    case(seed, POOLED if seed % 3 == 2 else APART)

@@ -32,7 +32,7 @@ class Contents:
     pages: LastingPages
     sums: Sums
     fenced: Mask  # [pages] those that were on disk for certain
-    orphans: int  # pages that were recorded, but whose block or one above it is missing
+    orphans: int  # pages that a fence covered, but whose block or one above it is missing
     unreadable: int  # frames with sound checksums that make no sense
     dead: int  # records that say nothing any more
     last_number: int  # the highest of all blocks that were told, dead ones included
@@ -61,8 +61,8 @@ def read_log(log: Log, pool_of: Sequence[int] = ()) -> Contents:
     recorded = sum(len(frame.sums) + len(frame.changes.freed_slot) for frame in frames)
     last = int(every.number.max(initial=0))
     dead = len(every.number) - len(nodes.number) + recorded - len(pages.slot)
-    orphans = int(len(reachable) - np.count_nonzero(reachable))
-    if orphans:
+    orphans = int(np.count_nonzero(~reachable & fenced))  # others came after the last fence: a power cut explains them
+    if not reachable.all():
         pages = only(pages, reachable)
         sums, fenced = sums[reachable], fenced[reachable]
     return Contents(nodes, pages, sums, fenced, orphans, len(read) - len(sound), dead, last)

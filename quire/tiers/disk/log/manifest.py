@@ -244,8 +244,7 @@ class Manifest:
             new.sync()
             with self._swapping, self._writing:
                 since = self._since or _Since()
-                known = np.concatenate([contents.nodes.number, *since.told])
-                if not since.named_in(known, contents.last_number):
+                if not since.named_in(contents.nodes.number, contents.last_number):
                     self._discard(new)
                     return 0
                 tail, end = self._copy(new, end, tail, self._end - tail)
@@ -256,7 +255,7 @@ class Manifest:
                 self._base += saved
                 self._covered = max(self._covered, number)
                 self._covered_end = max(self._covered_end - saved, compact)
-                self._known.compacted(known, contents.last_number)
+                self._known.compacted(contents.nodes.number, contents.last_number)
                 old.close()
                 self._sync_name(self._covered)
         except BaseException:
@@ -305,19 +304,21 @@ class Manifest:
 
 
 class _Since:
-    """What was recorded since the fence from which a log is compacted: blocks told, and blocks that others rest on."""
+    """Blocks that records rest on, of those since the fence from which a log is compacted.
+
+    A block that was told again among them does not count: a record may have named it before that, and the next
+    compaction may begin between the two.
+    """
 
     def __init__(self) -> None:
-        self.told: list[Numbers] = []
         self._named: list[Numbers] = []
 
     def add(self, changes: LastingChanges) -> None:
         """A record."""
-        self.told.append(changes.nodes.number)
         self._named += [changes.pages.node, changes.nodes.parent[changes.nodes.parent > 0]]
 
     def named_in(self, known: Numbers, last_number: int) -> bool:
-        """Whether every block that others rest on is among these, or came later itself."""
+        """Whether every one of them is among these, or came later itself."""
         after = KnownBlocks()
         after.compacted(known, last_number)
         return bool(after.has(np.concatenate([np.empty(0, np.int64), *self._named])).all())
