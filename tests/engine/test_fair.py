@@ -371,7 +371,9 @@ def test_somebody_always_gets_on(seed: int) -> None:
     judge, runs = Judge(engine), []
     for _ in range(9):
         tenant = dice.choice([None, "gold", "silver", "greedy", "greedy", Together("call")])
-        kind = dice.choice([{}, {}, {"n": 6, "temperature": 1.0, "seed": 3}, {"beams": 3}, {"drafts": 3}])
+        kind: dict[str, Any] = dice.choice(
+            [{}, {}, {"n": 6, "temperature": 1.0, "seed": 3}, {"beams": 3}, {"drafts": 3}]
+        )
         if recurrent and "drafts" in kind:
             kind = {}
         prompt = (words(dice.randrange(30), 5) * 8)[: dice.randint(2, 24)]
