@@ -19,6 +19,7 @@ from ..engine.threads import until
 from .rig import serving
 
 SECRET = "tenant-secret"
+NUMBER = "31415926535897932384626433832795"  # msgpack cannot write it
 
 
 def raises(*_: Any, **__: Any) -> Any:
@@ -52,20 +53,18 @@ def test_a_publisher_that_has_failed_is_told_until_it_is_back(
     assert SECRET not in caplog.text
 
 
-def test_a_lone_surrogate_in_a_salt_ends_no_thread(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_salt_that_no_event_can_name_ends_no_thread(caplog: pytest.LogCaptureFixture) -> None:
     """Wherever else such a name may come from: here from somebody who asks the engine itself."""
     pytest.importorskip("zmq")
     from quire import Scope
 
     with serving(outside={"publish": "tcp://127.0.0.1:*"}) as server:
         for turn in range(3):
-            stream = server.llm.stream(
-                f"{turn} a prompt of some blocks", max_tokens=1, scope=Scope(salt=SECRET + "\ud800")
-            )
+            stream = server.llm.stream(f"{turn} a prompt of some blocks", max_tokens=1, scope=Scope(salt=int(NUMBER)))
             stream.wait()
         until(lambda: server.metric("quire:events_dropped_total") > 0)
         assert server.get("/ready").status == 200 and server.metric("quire:events_up") == 1
-    assert SECRET not in caplog.text
+    assert NUMBER not in caplog.text
 
 
 def test_a_job_that_raises_is_a_failed_engine_and_nobody_waits() -> None:
