@@ -178,8 +178,8 @@ class Engine:
     def record(self, path: str | Path, *, key_file: str | Path | None = None) -> TraceRecorder:
         """Write a trace of what is served from now on: when it came, how long it was, keyed ids of its blocks.
 
-        `path` is JSON lines, plain or gzip, for `quire replay`; it has its name when the engine, or what this returns,
-        is closed. Recordings with one `key_file` can be joined. No step waits for it or fails by it.
+        `path`: JSON lines, plain or gzip, complete when the engine, or what this returns, is closed. No step waits for
+        it or fails by it. Recordings with one `key_file` can be joined.
         """
         if self.recording is not None and self.recording.recorder.is_open:
             fact = f"{self.recording.recorder!r} is open"
@@ -304,8 +304,7 @@ class Engine:
             self._set_back(setback, turn)
 
     def _set_back(self, setback: Setback, turn: Turn) -> None:
-        holders = [*self.scheduler.ready, *self.scheduler.prompts, *self.scheduler.held]
-        branch = next((one for one in holders if one.sequence is setback.holder), None)
+        branch = next((one for one in self.scheduler.holders if one.sequence is setback.holder), None)
         if branch is None:
             return  # a sequence the connector still reads, or one that ended
         turn.works.pop(branch, None)
@@ -373,8 +372,7 @@ class Engine:
         if self.runs or self.stats.num_steps:
             fact = f"it has computed {self.stats.num_steps} steps, and {len(self.runs)} runs are inside"
             raise StateError(say("warm-up", fact, "warm up before the first: dummies would push out what is cached"))
-        compute = partial(self._compute, watch=Stopwatch())
-        return WarmUp(self.cache, self.plans, self.config, compute).run()
+        return WarmUp(self.cache, self.plans, self.config, partial(self._compute, watch=Stopwatch())).run()
 
     def close(self) -> None:
         """Cancel what is left and give the memory back; closing again does nothing."""

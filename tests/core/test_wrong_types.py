@@ -18,7 +18,6 @@ from quire import (
     Request,
     RetainRange,
     Retention,
-    Scope,
     Span,
     StateError,
     TierConfig,

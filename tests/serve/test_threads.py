@@ -53,14 +53,14 @@ def test_a_publisher_that_has_failed_is_told_until_it_is_back(
     assert SECRET not in caplog.text
 
 
-def test_a_salt_that_no_event_can_name_ends_no_thread(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_adapter_that_no_event_can_name_ends_no_thread(caplog: pytest.LogCaptureFixture) -> None:
     """Wherever else such a name may come from: here from somebody who asks the engine itself."""
     pytest.importorskip("zmq")
     from quire import Scope
 
     with serving(outside={"publish": "tcp://127.0.0.1:*"}) as server:
         for turn in range(3):
-            stream = server.llm.stream(f"{turn} a prompt of some blocks", max_tokens=1, scope=Scope(salt=int(NUMBER)))
+            stream = server.llm.stream(f"{turn} a prompt of some blocks", max_tokens=1, scope=Scope(lora=int(NUMBER)))
             stream.wait()
         until(lambda: server.metric("quire:events_dropped_total") > 0)
         assert server.get("/ready").status == 200 and server.metric("quire:events_up") == 1
