@@ -1,18 +1,29 @@
-"""Thousands of random talks on several processes: python -m tests.engine.many llama 0 2000 --jobs 16"""
+"""Thousands of random talks on several processes: python -m tests.engine.many llama 0 2000 --jobs 16
+
+With `--store` each talk is played twice over a shared store of its own, the second time from what the first has sent,
+and every page that goes out is held against what was computed. Seeds of engines without host memory are left out.
+"""
 
 from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser
 from collections import Counter
+from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import pytest
 import torch
 
-from . import families
-from .reference import Reference
+from quire.tiers.shared import SharedCache
+
+from . import families, talks
+from .reference import Difference, Reference
 from .steps import model_of
 from .test_exact import ANSWERS_PER_TIE, Pair, assert_seen, run_talk
+from .test_shared_talks import sharing
 
 _pairs: dict[str, Pair] = {}  # of this process
 
@@ -25,14 +36,32 @@ def pair_of(name: str) -> Pair:
     return _pairs[name]
 
 
-def talk(job: tuple[str, int]) -> tuple[int, Counter[str], list[str], str | None]:
+def talk(job: tuple[str, int, bool]) -> tuple[int, Counter[str], list[str], str | None]:
     """Counts, ties, and what went wrong."""
-    name, seed = job
+    name, seed, stored = job
     try:
-        counts, ties = run_talk(pair_of(name), seed)
+        counts, ties = twice(name, seed) if stored else run_talk(pair_of(name), seed)
     except AssertionError as wrong:
         return seed, Counter(), [], str(wrong)
     return seed, counts, [str(tie) for tie in ties], None
+
+
+def twice(name: str, seed: int) -> tuple[Counter[str], list[Difference]]:
+    """One talk and again, over a store; nothing if that engine has none."""
+    pair, opened = pair_of(name), list[SharedCache]()
+    counts, ties = Counter[str](), list[Difference]()
+    with TemporaryDirectory(prefix="quire-pair-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(talks, "Engine", partial(sharing, Path(folder), opened))
+        for _ in range(2):
+            seen, found = run_talk(pair, seed)
+            if not opened:
+                return Counter(), []
+            counts, ties = counts + seen, ties + found
+    audits = [shared.audit for shared in opened if shared.audit is not None]
+    assert not sum(audit.num_wrong for audit in audits), audits
+    counts["pairs"], counts["pages sent"] = 1, sum(shared.counts().sent for shared in opened)
+    counts["pages from the store"] = sum(shared.counts().hits for shared in opened)
+    return counts, ties
 
 
 def main() -> int:
@@ -41,9 +70,10 @@ def main() -> int:
     parser.add_argument("first", type=int)
     parser.add_argument("last", type=int)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--store", action="store_true", help="each talk twice, over a shared store")
     options = parser.parse_args()
     total, all_ties, wrong = Counter[str](), list[str](), list[str]()
-    jobs = [(options.name, seed) for seed in range(options.first, options.last)]
+    jobs = [(options.name, seed, options.store) for seed in range(options.first, options.last)]
     with get_context("spawn").Pool(options.jobs) as pool:
         for seed, counts, ties, error in pool.imap_unordered(talk, jobs, chunksize=4):
             total += counts
@@ -55,7 +85,8 @@ def main() -> int:
         print(line)
     if wrong or len(all_ties) * ANSWERS_PER_TIE > total["answers"]:
         return 1
-    assert_seen(pair_of(options.name), total)
+    if not options.store:
+        assert_seen(pair_of(options.name), total)
     return 0
 
 
