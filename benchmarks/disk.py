@@ -26,7 +26,7 @@ import numpy as np
 
 from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
 from quire.tiers.disk import DiskIO, DiskTier
-from quire.tiers.disk.files import REAL_FILES
+from quire.tiers.disk.calls.files import REAL_FILES
 from quire.tiers.disk.log.frames import ManifestHead
 from quire.tiers.disk.log.manifest import Manifest
 from quire.tiers.disk.log.read import read_manifest

@@ -21,8 +21,8 @@ from quire.fleet.worker_book import WorkerBook
 from quire.serve.answers.answer_stream import AnswerStream
 from quire.serve.answers.token_words import TokenWords
 from quire.serve.exchange import BodyRoom
-from quire.serve.large_work import LargeWork
 from quire.serve.prompts import Prompts
+from quire.serve.protocol.large_work import LargeWork
 from quire.serve.service import Generation, Service
 from quire.serve.settings import ServeSettings
 from quire.viewer.many import Ask, ManyPages

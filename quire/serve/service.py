@@ -28,11 +28,11 @@ from quire.serve.answers.token_words import TokenWords
 from quire.serve.auth import NOBODY
 from quire.serve.errors import RETRY_AFTER, ApiError
 from quire.serve.exchange import BodyRoom
-from quire.serve.large_work import LargeWork
 from quire.serve.metrics.engine_source import EngineSource
 from quire.serve.metrics.http_metrics import HttpMetrics
 from quire.serve.metrics.metrics import Metrics
 from quire.serve.prompts import Prompts
+from quire.serve.protocol.large_work import LargeWork
 from quire.serve.settings import ServeSettings
 from quire.viewer.routes import PageRoutes, Reply
 

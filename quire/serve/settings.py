@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass, field
 
-from quire.core.records.errors import InputError, say, shown
-from quire.core.records.text import check_text
+from quire.core.records.errors import InputError, check_text, say, shown
 from quire.core.records.tuples import keep_tuples
 from quire.serve.auth import ApiKeys
 from quire.viewer.routes import PageKey, checked_key

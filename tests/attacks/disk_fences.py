@@ -14,8 +14,8 @@ from pathlib import Path
 from quire import Scope
 from quire.tiers import Bytes
 from quire.tiers.disk import KeeperPace
+from quire.tiers.disk.calls.files import File, RealFiles
 from quire.tiers.disk.examine import examine
-from quire.tiers.disk.files import File, RealFiles
 
 from ..tiers.disk.rig import Kept
 from .checks import Checks, run

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from quire import InputError, Media, Request, Scope, Span
-from quire.core.records.text import check_text, is_text
+from quire.core.records.errors import check_text, is_text
 
 HALF = "secret\ud800"
 TOKENS = np.ones(4, np.int32)

@@ -114,7 +114,7 @@ def held_with_newcomer(pages: int) -> tuple[int, int, bool]:
     Free pages before, and after that step; whether the newcomer came in.
     """
     sizes = {"block_size": 4, "max_num_tokens": 24, "max_chunk": 4, "max_length": 64}
-    with open_engine("llama", pages, reuse=False, wait_for_reuse=False, **sizes) as engine:
+    with open_engine("llama", pages, reuse=False, wait_for_reuse=False, scheduling="fcfs", **sizes) as engine:
         search = engine.submit(words(0, 12), plain(6, beams=2))
         while len(search.branches) < 2:
             step(engine)

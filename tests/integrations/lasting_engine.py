@@ -11,13 +11,13 @@ import numpy as np
 from quire import Cache, Request
 from quire.integrations.vllm.cache_groups import HOST, cache_config, slot_bytes
 from quire.integrations.vllm.identity import scope_of
-from quire.integrations.vllm.kv_events import EventTranslator
 from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.outer.outer_pages import OuterPages
 from quire.integrations.vllm.outer.page_memory import MemoryShape, PageMemory
+from quire.integrations.vllm.reports.kv_events import EventTranslator
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.worker.host_pages import HostPages, RankMemory, part_bytes
-from quire.tiers.disk.files import Files
+from quire.tiers.disk.calls.files import Files
 from tests.integrations.toy_engine import ToyEngine
 from tests.integrations.toy_parts import ToyRequest
 

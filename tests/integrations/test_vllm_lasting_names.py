@@ -15,7 +15,7 @@ from quire.integrations.vllm.cache_groups import check_outer
 from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.outer.model_print import model_print
 from quire.integrations.vllm.outer.page_memory import MemoryShape
-from quire.integrations.vllm.recording import RequestRecording
+from quire.integrations.vllm.reports.recording import RequestRecording
 from quire.integrations.vllm.worker.host_pages import layer_form
 from tests.integrations.test_vllm_contract import PROMPT, ask, image, run, stored
 from tests.integrations.toy_engine import ToyEngine

@@ -20,9 +20,9 @@ from quire.core.records.config import Eviction
 from quire.integrations.vllm import orders
 from quire.integrations.vllm.cache_groups import HOST, cache_config, slot_bytes
 from quire.integrations.vllm.identity import scope_of
-from quire.integrations.vllm.kv_events import EventTranslator, StoredBlocks
 from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.orders import StepOrders, WorkerReport
+from quire.integrations.vllm.reports.kv_events import EventTranslator, StoredBlocks
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.worker.host_pages import HostPages
 from quire.integrations.vllm.worker.worker_side import WorkerSide

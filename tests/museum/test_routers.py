@@ -11,8 +11,8 @@ import pytest
 
 from quire import LayerGroup, Request
 from quire.core.store import StoreName
-from quire.integrations.vllm.kv_events import RemovedBlocks, StoredBlocks
 from quire.integrations.vllm.orders import BadPage, WorkerReport
+from quire.integrations.vllm.reports.kv_events import RemovedBlocks, StoredBlocks
 from tests.events.lives import build, ids, run
 from tests.events.test_index import Worker
 from tests.integrations.toy_engine import ToyEngine

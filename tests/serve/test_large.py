@@ -14,9 +14,9 @@ import pytest
 from quire import InputError
 from quire.serve import ServeSettings, exchange, routes
 from quire.serve.answers import generate
-from quire.serve.large_work import LargeWork
 from quire.serve.prompts import decoder
 from quire.serve.protocol.decode import LARGE, read_body
+from quire.serve.protocol.large_work import LargeWork
 
 from ..engine.threads import PATIENCE, until
 from ..engine.words import byte_tokenizer

@@ -102,3 +102,23 @@ def whole_numbers(things: Sequence[SupportsIndex]) -> list[int] | None:
         return [index(thing) for thing in things]
     except TypeError:
         return None
+
+
+def check_text(text: str, what: str) -> None:
+    """Refuse halves of characters (lone surrogates). `what` names the text, which may be a secret: it is not shown."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as wrong:
+        fact = f"character {wrong.start} of it is half of a pair, which UTF-8 cannot encode"
+        raise InputError(say(what, fact, "write whole characters")) from None
+
+
+def is_text(value: object) -> bool:
+    """Whether UTF-8 can encode it, if it is a string."""
+    if not isinstance(value, str):
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

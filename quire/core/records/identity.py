@@ -13,9 +13,8 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.records.errors import InputError, say, shown
+from quire.core.records.errors import InputError, check_text, say, shown
 from quire.core.records.span import Span
-from quire.core.records.text import check_text
 from quire.core.records.tuples import keep_tuples
 
 ScopeValue = int | str | bytes | None

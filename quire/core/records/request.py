@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.records.encoder import Encoder
-from quire.core.records.errors import InputError, say, shown
+from quire.core.records.errors import InputError, check_text, say, shown
 from quire.core.records.identity import Media, Scope, token_words
 from quire.core.records.retain import Retention
 from quire.core.records.span import Span, cut_before
-from quire.core.records.text import check_text
 from quire.core.records.tuples import keep_tuples
 
 Int32 = NDArray[np.int32]

@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from quire.core.records.errors import InputError, say, shown
-from quire.core.records.text import check_text
+from quire.core.records.errors import InputError, check_text, say, shown
 
 SEEDS = 1 << 64
 MOST = 1024  # answers to one prompt

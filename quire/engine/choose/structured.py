@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quire.core.records.errors import InputError, say, shown
-from quire.core.records.text import check_text
+from quire.core.records.errors import InputError, check_text, say, shown
 from quire.core.records.tuples import keep_tuples
 
 LONGEST_SCHEMA = 65_536  # characters

@@ -30,14 +30,14 @@ except ImportError as missing:
     raise MissingExtra(say("quire.integrations.vllm.QuireConnector", f"it needs vLLM ({missing})", cure)) from missing
 
 from quire.integrations.vllm.cache_groups import cache_config, check_engine, check_outer, num_slots
-from quire.integrations.vllm.kv_events import EventTranslator, RemovedBlocks, StoredBlocks
-from quire.integrations.vllm.metrics import QuirePromMetrics, QuireStats
 from quire.integrations.vllm.options import check_version, read_options
 from quire.integrations.vllm.orders import StepOrders, WorkerReport
 from quire.integrations.vllm.outer.model_print import model_print
 from quire.integrations.vllm.outer.outer_pages import OuterPages
 from quire.integrations.vllm.outer.page_memory import MemoryShape, PageMemory, announce_region
-from quire.integrations.vllm.recording import RequestRecording
+from quire.integrations.vllm.reports.kv_events import EventTranslator, RemovedBlocks, StoredBlocks
+from quire.integrations.vllm.reports.metrics import QuirePromMetrics, QuireStats
+from quire.integrations.vllm.reports.recording import RequestRecording
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.stores.page_stores import fresh_blocks
 from quire.integrations.vllm.worker.host_pages import (

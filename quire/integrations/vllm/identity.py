@@ -12,12 +12,11 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 from quire.core.records.config import DEFAULT_PRIORITY
-from quire.core.records.errors import InputError, QuireError, say, shown
+from quire.core.records.errors import InputError, QuireError, is_text, say, shown
 from quire.core.records.identity import Media, Scope
 from quire.core.records.request import NO_MEDIA, PLAIN
 from quire.core.records.retain import RetainRange, Retention
 from quire.core.records.span import Span
-from quire.core.records.text import is_text
 
 log = logging.getLogger(__name__)
 PARAMS = "quire"  # our part of kv_transfer_params

@@ -19,14 +19,14 @@ from typing import Any
 
 from quire.core.cache import Cache
 from quire.integrations.vllm.cache_groups import HOST
-from quire.integrations.vllm.connector_counts import ConnectorCounts
 from quire.integrations.vllm.identity import PARAMS, EngineRequest, adapter_name, can_share, params_of, scope_of
-from quire.integrations.vllm.kv_events import EventTranslator
 from quire.integrations.vllm.landed_loads import LandedLoads
 from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.orders import BadPage, Copy, Part, StepOrders, WorkerReport
 from quire.integrations.vllm.outer.outer_pages import OuterPages
-from quire.integrations.vllm.recording import RequestRecording
+from quire.integrations.vllm.reports.connector_counts import ConnectorCounts
+from quire.integrations.vllm.reports.kv_events import EventTranslator
+from quire.integrations.vllm.reports.recording import RequestRecording
 from quire.integrations.vllm.request_tokens import RequestTokens
 from quire.integrations.vllm.stay import NULL, Stay, StoreJob, Tables
 from quire.integrations.vllm.stores.page_stores import PageStores

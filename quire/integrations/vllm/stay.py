@@ -19,9 +19,9 @@ from quire.core.state.claim import Refusal
 from quire.core.state.prepared import Prepared
 from quire.integrations.vllm.cache_groups import HOST
 from quire.integrations.vllm.identity import EngineRequest, media_of, retention_of
-from quire.integrations.vllm.kv_events import BlockNames
 from quire.integrations.vllm.orders import BadPage, Part
 from quire.integrations.vllm.outer.outer_pages import PagesAhead
+from quire.integrations.vllm.reports.kv_events import BlockNames
 from quire.integrations.vllm.request_tokens import RequestTokens
 
 NULL = 0  # vLLM's block for places that a window has passed

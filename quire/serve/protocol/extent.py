@@ -27,7 +27,7 @@ _QUOTE: Final = ord('"')
 _NAME: Final = re.compile(rb'[{,]?\s*("(?:[^"\\]|\\.)*")')
 
 
-class Section(NamedTuple):
+class FieldExtent(NamedTuple):
     """One field of an object, with its name as it is written."""
 
     name: bytes
@@ -82,12 +82,12 @@ class Extent:
         """Entries of the outermost list or object."""
         return 1 + sum(map(len, self._edges))
 
-    def sections(self, most: int, least_values: int = 0) -> list[Section]:
+    def sections(self, most: int, least_values: int = 0) -> list[FieldExtent]:
         """The first `most` fields of the outermost object that have so many values."""
         edges = np.concatenate([[self._data.find(b"{")], *self._edges])
         values = np.diff(np.concatenate([[1], *self._counts, [self.values]]))
         chosen = np.flatnonzero(values >= least_values)[:most]
-        return [Section(self._name(int(edges[nth])), int(values[nth])) for nth in chosen]
+        return [FieldExtent(self._name(int(edges[nth])), int(values[nth])) for nth in chosen]
 
     def section_at(self, place: int) -> bytes:
         """The name of the field that a byte of the text belongs to."""

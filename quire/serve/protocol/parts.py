@@ -50,7 +50,7 @@ Metadata = Annotated[
 ]
 
 
-class Part(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class ContentPart(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A piece of a message's content."""
 
     type: Literal["text"]
@@ -77,7 +77,7 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True):
     """One message of a conversation."""
 
     role: Name
-    content: str | Annotated[list[Part], Meta(max_length=MOST_MESSAGES)] | None = None
+    content: str | Annotated[list[ContentPart], Meta(max_length=MOST_MESSAGES)] | None = None
     name: Name | None = None
     tool_calls: Annotated[list[Call], Meta(max_length=MOST_TOOLS)] | None = None
     tool_call_id: Name | None = None

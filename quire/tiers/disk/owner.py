@@ -11,7 +11,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 from quire.core.records.errors import StateError, say
-from quire.tiers.disk.files import FILE_MODE, reason
+from quire.tiers.disk.calls.files import FILE_MODE, reason
 
 LOCK_NAME = "lock"
 _taken: WeakSet[FolderLock] = WeakSet()

@@ -12,7 +12,7 @@ from pathlib import Path
 from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.reports.index_size import index_size
-from quire.tiers.disk.files import Files
+from quire.tiers.disk.calls.files import Files
 from quire.tiers.disk.log.frames import ManifestHead
 from quire.tiers.disk.log.read import NAME
 from quire.tiers.disk.ranks.rank import rank_folders

@@ -17,8 +17,8 @@ import numpy as np
 
 from quire import StateError
 from quire.tiers.disk import DiskIO
+from quire.tiers.disk.calls.files import READ_ONLY_FILES
 from quire.tiers.disk.examine import ModelReport, examine
-from quire.tiers.disk.files import READ_ONLY_FILES
 from quire.tiers.disk.log.frames import Log
 from quire.tiers.disk.log.load import read_log
 from quire.tiers.disk.log.read import NAME, ReadManifest, read_manifest

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from quire.tiers import Bytes
-from quire.tiers.disk.files import File, RealFiles
+from quire.tiers.disk.calls.files import File, RealFiles
 
 Tell = Callable[[object], None]
 

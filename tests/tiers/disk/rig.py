@@ -10,7 +10,7 @@ from quire import Cache, CacheConfig, LayerGroup, Refusal, Request, Scope, TierC
 from quire.core.admission.prefetch import Prefetch
 from quire.tiers import ArenaTier, Bytes, PageLayout
 from quire.tiers.disk import DiskFolder, DiskIO, DiskKeeper, KeeperPace
-from quire.tiers.disk.files import REAL_FILES, Files
+from quire.tiers.disk.calls.files import REAL_FILES, Files
 
 FINGERPRINT = bytes(range(32))
 BLOCK, PAGE, HOST, DISK = 4, 64, 8, 32

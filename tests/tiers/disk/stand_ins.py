@@ -11,7 +11,7 @@ from threading import Event
 import numpy as np
 
 from quire.tiers import Bytes
-from quire.tiers.disk.files import File, Files, RealFiles
+from quire.tiers.disk.calls.files import File, Files, RealFiles
 
 SECTOR = 512
 

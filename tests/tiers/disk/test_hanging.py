@@ -20,8 +20,8 @@ from quire.core.life.setbacks import Finished
 from quire.core.records.plan import MoveColumn, Plan
 from quire.tiers import Bytes
 from quire.tiers.disk import DiskFolder, DiskIO, KeeperPace
+from quire.tiers.disk.calls.files import File, RealFiles
 from quire.tiers.disk.examine import examine
-from quire.tiers.disk.files import File, RealFiles
 from quire.tiers.disk.log.read import NAME
 from quire.tiers.disk.owner import model_folder
 

@@ -15,8 +15,8 @@ import pytest
 from quire import Scope, StateError, check
 from quire.tiers import Bytes
 from quire.tiers.disk import DiskLimits, OpenReport
+from quire.tiers.disk.calls.files import REAL_FILES, File, RealFiles
 from quire.tiers.disk.examine import examine
-from quire.tiers.disk.files import REAL_FILES, File, RealFiles
 from quire.tiers.disk.log.frames import ManifestHead
 from quire.tiers.disk.log.manifest import NEW_NAME, DamagedLog
 from quire.tiers.disk.log.mark import MARK_NAME, DurableMark, read_mark

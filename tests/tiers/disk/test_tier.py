@@ -13,7 +13,7 @@ import pytest
 from quire import InputError, StateError
 from quire.tiers import ArenaTier, Mover, PageLayout, Tier, TierError
 from quire.tiers.disk import DiskIO, DiskTier
-from quire.tiers.disk.files import REAL_FILES
+from quire.tiers.disk.calls.files import REAL_FILES
 
 from ..conformance import NUM_SLOTS, PAGE_BYTES, FailureSuite, contents, fill, page
 from ..rig import COPY

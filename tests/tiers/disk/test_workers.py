@@ -8,8 +8,8 @@ from threading import Event, Thread
 
 import numpy as np
 
-from quire.tiers.disk.files import REAL_FILES
-from quire.tiers.disk.workers import DiskJob, Workers
+from quire.tiers.disk.calls.files import REAL_FILES
+from quire.tiers.disk.calls.workers import DiskJob, Workers
 
 from .stand_ins import Faults, FaultyFile
 

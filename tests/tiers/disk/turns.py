@@ -11,7 +11,7 @@ from threading import Event, Semaphore, Thread, get_ident
 import numpy as np
 
 from quire.tiers import Bytes
-from quire.tiers.disk.files import File
+from quire.tiers.disk.calls.files import File
 
 from .stand_ins import Fuse, Inode, MemoryFile, MemoryFiles
 

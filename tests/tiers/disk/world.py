@@ -14,7 +14,7 @@ import numpy as np
 from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
 from quire.tiers import TierError
 from quire.tiers.disk import DiskFolder, DiskIO, DiskLimits
-from quire.tiers.disk.files import REAL_FILES, Files
+from quire.tiers.disk.calls.files import REAL_FILES, Files
 from quire.tiers.disk.log.load import Contents
 
 FINGERPRINT = bytes(range(32))

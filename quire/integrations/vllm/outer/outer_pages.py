@@ -30,7 +30,7 @@ from quire.tiers.base import PageLayout, Tier
 
 if TYPE_CHECKING:
     from quire.tiers.disk import DiskKeeper  # need xxhash, which host memory alone does without
-    from quire.tiers.disk.files import Files
+    from quire.tiers.disk.calls.files import Files
     from quire.tiers.shared import Fetch, SharedCache
 
 log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class OuterPages:
 
     def _open_disk(self, folder: str, name: bytes) -> DiskKeeper:
         from quire.tiers.disk import DiskFolder, DiskKeeper, DiskLimits
-        from quire.tiers.disk.files import REAL_FILES
+        from quire.tiers.disk.calls.files import REAL_FILES
 
         config, sizes = self.cache.config, self._sizes
         slots = [config.slots_of(-1, group) for group in range(len(sizes))]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from quire.core.records.errors import say
 from quire.core.records.lasting import LastingChanges, LastingPages
 from quire.tiers.base import Bytes
-from quire.tiers.disk.files import File, Files, read_all, write_all
+from quire.tiers.disk.calls.files import File, Files, read_all, write_all
 from quire.tiers.disk.known import KnownBlocks
 from quire.tiers.disk.log.clear import clear_log, packed
 from quire.tiers.disk.log.frames import (

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from quire.tiers.base import Bytes
+from quire.tiers.disk.calls.files import Files, read_all, write_all
 from quire.tiers.disk.checksum import checksum
-from quire.tiers.disk.files import Files, read_all, write_all
 
 MARK_NAME = "durable"
 MARK_BYTES = 16

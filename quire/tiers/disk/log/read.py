@@ -10,7 +10,7 @@ import numpy as np
 
 from quire.core.records.errors import StateError, say
 from quire.tiers.base import Bytes
-from quire.tiers.disk.files import Files, read_all
+from quire.tiers.disk.calls.files import Files, read_all
 from quire.tiers.disk.log.frames import (
     FORMAT,
     HEAD,

@@ -16,7 +16,7 @@ from threading import Condition, Thread
 from typing import TypeVar
 
 from quire.core.records.errors import StateError, say
-from quire.tiers.disk.watch import DiskWatch
+from quire.tiers.disk.calls.watch import DiskWatch
 from quire.tiers.process import check_process
 
 LOOKS = 4  # how often within a disk's deadline a waiting caller looks whether it hangs

@@ -26,11 +26,11 @@ from quire.core.life.setbacks import Finished
 from quire.core.records.errors import BrokenInvariant, QuireError, StateError, say
 from quire.core.records.lasting import LastingChanges
 from quire.core.records.plan import MoveColumn, Plan
-from quire.tiers.disk.erasing import Erasing
-from quire.tiers.disk.files import FullDisk, reason
+from quire.tiers.disk.calls.files import FullDisk, reason
 from quire.tiers.disk.folder import DiskFolder
+from quire.tiers.disk.keep.erasing import Erasing
+from quire.tiers.disk.keep.pace import KeeperPace, KeeperReport
 from quire.tiers.disk.log.manifest import DamagedLog
-from quire.tiers.disk.pace import KeeperPace, KeeperReport
 from quire.tiers.disk.ranks.ranked_tier import RankedTier, RanksMover
 from quire.tiers.disk.slots import Failed, NoVerdict, Unanswered
 from quire.tiers.disk.tier import DiskTier

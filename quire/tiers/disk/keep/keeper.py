@@ -23,14 +23,14 @@ from quire.core.records.plan import Plan
 from quire.core.records.request import Request
 from quire.core.state.claim import Refusal
 from quire.tiers.base import PageLayout, Tier
-from quire.tiers.disk.asks import AskedThread
-from quire.tiers.disk.files import reason
-from quire.tiers.disk.fit import check_fit, mover_for
+from quire.tiers.disk.calls.files import reason
 from quire.tiers.disk.folder import DiskFolder
-from quire.tiers.disk.keeping import Keeping, OnSetbacks
+from quire.tiers.disk.keep.asks import AskedThread
+from quire.tiers.disk.keep.fit import check_fit, mover_for
+from quire.tiers.disk.keep.keeping import Keeping, OnSetbacks
+from quire.tiers.disk.keep.pace import KeeperPace, KeeperReport
+from quire.tiers.disk.keep.scrub import Scrubber
 from quire.tiers.disk.log.manifest import EMPTY
-from quire.tiers.disk.pace import KeeperPace, KeeperReport
-from quire.tiers.disk.scrub import Scrubber
 from quire.tiers.disk.slots import Failed
 
 T = TypeVar("T")

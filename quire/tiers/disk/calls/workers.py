@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from threading import Condition, Lock, Thread
 
 from quire.tiers.base import Bytes
-from quire.tiers.disk.files import File
+from quire.tiers.disk.calls.files import File
 
 
 class DiskJob:

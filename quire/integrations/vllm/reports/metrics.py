@@ -7,7 +7,7 @@ from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
 
-from quire.integrations.vllm.connector_counts import COUNTERS, GAUGES
+from quire.integrations.vllm.reports.connector_counts import COUNTERS, GAUGES
 
 PREFIX = "vllm:quire_"
 

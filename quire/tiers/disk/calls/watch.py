@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 
 from quire.tiers.base import Bytes
-from quire.tiers.disk.files import File, Files
+from quire.tiers.disk.calls.files import File, Files
 
 
 class DiskWatch:

@@ -1,0 +1,1 @@
+"""What the connector tells of itself: counts, metrics, events, recordings."""
