@@ -20,7 +20,7 @@ from quire.core.state.prepared import Prepared
 from quire.engine.settings import EngineConfig
 from quire.engine.step.branch import Branch
 from quire.engine.step.rounds import Tenant, TokenKey
-from quire.engine.step.seats import Line, giver, mate_of
+from quire.engine.step.seats import Line, all_equal, giver, mate_of, seats_of
 from quire.engine.step.work import RefusedBranch, Turn, Work
 
 if TYPE_CHECKING:
@@ -119,7 +119,9 @@ class Incoming:
         most = min(left, self._look)
         if len(scheduler.rounds.inside) == 1 or not ready:
             return ready[: min(rows, most)]
-        picked = Line(ready, scheduler.holders, scheduler.rounds).pick(rows, most)
+        picked, seats = list[Branch](), seats_of(scheduler.holders)
+        if rows > 0 or not all_equal(seats, scheduler.rounds):
+            picked = Line(ready, seats, scheduler.rounds).pick(rows, most)
         if scheduler.held:
             picked += [beam for beam in ready if beam not in picked and mate_of(scheduler.held, beam)]
         return picked[:most]
