@@ -166,6 +166,38 @@ def test_long_prompts_under_way_do_not_hold_up_a_short_one() -> None:
     engine.close()
 
 
+def test_a_prompt_that_its_own_tenant_waits_for_has_no_earlier_turn() -> None:
+    """Whoever shares a prefix with a prompt under way waits for it. It moves that prompt before nobody else's request
+    where it would not be itself.
+    """
+    engine = open_engine("llama", 300, max_num_tokens=32)
+    greedy = [engine.submit(words(60 * nth, 200), plain(2), tenant="greedy") for nth in (0, 1, 2)]
+    for _ in range(3):
+        step(engine)
+    greedy += [engine.submit(words(60 * nth, 200), plain(2), tenant="greedy") for nth in (0, 1, 2)]
+    step(engine)
+    small = engine.submit(words(77, 20), plain(2), tenant="small")
+    assert steps_to_first_token(engine, [small]) <= 2 and engine.scheduler.num_waits
+    finish(engine)
+    assert_exact("llama", [small, *greedy])
+    engine.close()
+
+
+def test_a_prompt_that_another_tenant_waits_for_has_its_turn() -> None:
+    """The prompt of a tenant that has had much: who waits for it does not fall behind those who come later."""
+    engine = open_engine("llama", 300, max_num_tokens=32)
+    ahead = engine.submit(words(0, 150), plain(2), tenant="ahead")
+    step(engine)
+    ahead.tenant.time += 4 * 32
+    same = engine.submit(words(0, 150), plain(2), tenant="same")
+    others = [engine.submit(words(30 + 20 * nth, 60), plain(2), tenant=f"{nth}") for nth in range(4)]
+    assert steps_to_first_token(engine, [same]) <= 150 // 32 + 2
+    assert not any(run.times.first_token for run in others[1:])
+    finish(engine)
+    assert_exact("llama", [same, ahead, *others])
+    engine.close()
+
+
 def test_credit_is_not_saved() -> None:
     """Two tenants after one was alone for long, and the other idle after a while of work: both have half of it."""
     engine = open_engine("llama", 400, max_num_tokens=32, wait_for_reuse=False)
