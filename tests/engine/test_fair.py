@@ -19,6 +19,7 @@ from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.front.loop import Loop  # noqa: E402
 from quire.engine.step.branch import Branch, Run  # noqa: E402
 from quire.engine.step.rounds import MOST_DEBTS, REACH, Rounds, Tenant, Together  # noqa: E402
+from quire.engine.step.seats import Line, all_equal, giver, seats_of  # noqa: E402
 
 from .steps import assert_clean, assert_exact, finish, holders, model_of, open_engine, plain, step, words  # noqa: E402
 
@@ -132,6 +133,54 @@ def test_a_search_goes_on_among_others() -> None:
         engine.cancel(run)
     assert_exact("llama", [search])
     engine.close()
+
+
+def branches_of(rounds: Rounds, tenants: str) -> list[Branch]:
+    """A branch of a request of its own for each letter, the name of its tenant, in order of arrival."""
+    runs = [run_of(nth) for nth in range(len(tenants))]
+    for run, name in zip(runs, tenants, strict=True):
+        rounds.enter(run, name)
+    return [branch_of(run) for run in runs]
+
+
+@pytest.mark.parametrize(
+    ("seated", "asking", "more", "gives"),
+    [
+        ("aaab", "b", 0, 2), ("aabb", "b", 0, None), ("aaabb", "b", 0, None), ("aaaabb", "b", 0, 3),
+        ("aaaabb", "b", 1, None), ("aab", "c", 0, 1), ("ab", "c", 0, None), ("aabbb", "c", 0, 4),
+        ("aabb", "c", 0, 3), ("bbaa", "c", 0, 3), ("aaa", "a", 0, None), ("", "a", 0, None),
+        ("z", "a", 0, 0), ("zaa", "a", 5, 0), ("aaaa", "z", 0, None), ("zzg", "a", 0, 1), ("g", "a", 0, None),
+    ],
+)  # fmt: skip
+def test_who_gives_way(seated: str, asking: str, more: int, gives: int | None) -> None:
+    """Only a tenant with two more than who asks, its last branch; of equal ones the youngest; z is the least urgent."""
+    rounds = Rounds(16, {"z": 1, "g": -1})
+    *holders, asks = branches_of(rounds, seated + asking)
+    found = giver(holders, asks, more)
+    assert found is (None if gives is None else holders[gives])
+
+
+@pytest.mark.parametrize(
+    ("seated", "waiting", "rows", "picked"),
+    [
+        ("", "aaabbc", 4, [0, 3, 5, 1]),  # the first of each, then the second
+        ("aa", "aabc", 3, [2, 3, 0]),
+        ("aaaa", "bbbb", 0, [0, 1]),  # until they are even
+        ("aaabb", "bb", 0, []),
+        ("aab", "cd", 0, [0]),
+        ("abc", "d", 0, []), ("zab", "cd", 0, [0]), ("ab", "zz", 1, [0]), ("ag", "zbg", 1, [2]), ("ab", "gg", 0, [0, 1]),
+    ],
+)  # fmt: skip
+def test_who_comes_in(seated: str, waiting: str, rows: int, picked: list[int]) -> None:
+    rounds = Rounds(16, {"z": 1, "g": -1})
+    branches = branches_of(rounds, seated + waiting)
+    holders, line = branches[: len(seated)], branches[len(seated) :]
+    seats = seats_of(holders)
+    equal = all_equal(seats, rounds)
+    found = Line(line, seats, rounds).pick(rows, 64)
+    assert found == [line[nth] for nth in picked]
+    assert rows or not (equal and picked), "it is asked only where somebody may give way"
+    assert Line(line, seats_of(holders), rounds).pick(rows, 1) == found[:1]
 
 
 # -- tokens ------------------------------------------------------------------------------------------------------------
