@@ -168,7 +168,8 @@ def test_who_gives_way(seated: str, asking: str, more: int, gives: int | None) -
         ("aaaa", "bbbb", 0, [0, 1]),  # until they are even
         ("aaabb", "bb", 0, []),
         ("aab", "cd", 0, [0]),
-        ("abc", "d", 0, []), ("zab", "cd", 0, [0]), ("ab", "zz", 1, [0]), ("ag", "zbg", 1, [2]), ("ab", "gg", 0, [0, 1]),
+        ("abc", "d", 0, []), ("zab", "cd", 0, [0]), ("ab", "zz", 1, [0]), ("ag", "zbg", 1, [2]),
+        ("ab", "gg", 0, [0, 1]),
     ],
 )  # fmt: skip
 def test_who_comes_in(seated: str, waiting: str, rows: int, picked: list[int]) -> None:
