@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from quire import InputError  # noqa: E402
+from quire import InputError, Span  # noqa: E402
 from quire.engine import EngineConfig  # noqa: E402
 from quire.engine.choose.sampling import Sampling  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
@@ -20,6 +20,7 @@ from quire.engine.front.loop import Loop  # noqa: E402
 from quire.engine.step.branch import Branch, Run  # noqa: E402
 from quire.engine.step.rounds import MOST_DEBTS, REACH, Rounds, Tenant, Together  # noqa: E402
 from quire.engine.step.seats import Line, all_equal, giver, seats_of  # noqa: E402
+from quire.engine.step.work import Work  # noqa: E402
 
 from .steps import assert_clean, assert_exact, finish, holders, model_of, open_engine, plain, step, words  # noqa: E402
 
@@ -84,6 +85,51 @@ def test_pages_are_given_up_as_well() -> None:
     assert steps_to_first_token(engine, [small]) <= 3 and not greedy.done and greedy.num_preemptions
     finish(engine)
     assert_exact("llama", [small, greedy])
+    engine.close()
+
+
+def test_many_who_come_at_once_take_no_more_than_their_part() -> None:
+    """Rows are free, pages are not: newcomers of one tenant count those of them who come in with the same step."""
+    engine = open_engine("llama", 26, max_sequences=16)
+    runs = [engine.submit(words(0, 20), plain(60, n=8, temperature=1.0, seed=1), tenant="greedy")]
+    while engine.cache.num_free(0) > 2:
+        step(engine)
+    runs += [engine.submit(words(100 + 9 * nth, 9), plain(3), tenant="many") for nth in range(8)]
+    step(engine)
+    found = seats(engine)
+    assert 1 <= found[runs[1].tenant] <= found[runs[0].tenant] + 1
+    finish(engine)
+    assert_exact("llama", runs)
+    engine.close()
+
+
+def test_nobody_gives_way_to_one_without_tokens() -> None:
+    """A prompt whose turn it is takes the whole step: a newcomer takes a sequence in the next one, when it computes."""
+    engine = open_engine("llama", 60, max_sequences=2, max_num_tokens=16)
+    greedy = [engine.submit(words(0, 4), plain(30), tenant="greedy")]
+    step(engine)
+    greedy.append(engine.submit(words(50, 100), plain(2), tenant="greedy"))
+    step(engine)
+    small = engine.submit(words(200, 8), plain(2), tenant="small")
+    step(engine)
+    assert not engine.scheduler.num_preemptions and not small.times.admitted
+    assert steps_to_first_token(engine, [small]) <= 2 and engine.scheduler.num_preemptions == 1
+    finish(engine)
+    assert_exact("llama", [small, *greedy])
+    engine.close()
+
+
+def test_who_waits_already_keeps_its_turn() -> None:
+    """One more request of a tenant that waits makes it wait no longer, and does not move it on."""
+    engine = open_engine("llama", 60, max_sequences=1, max_num_tokens=16, max_waiting=100)
+    engine.submit(words(0, 100), plain(2), tenant="greedy")
+    waits = engine.submit(words(50, 9), plain(2), tenant="waits")
+    for nth in range(3):
+        step(engine)
+        engine.submit(words(100 + nth, 9), plain(2), tenant="waits")
+        assert (waits.tenant.since, waits.tenant.time) == (waits.arrival, 0)
+    assert engine.scheduler.rounds.now >= 16
+    finish(engine)
     engine.close()
 
 
@@ -358,6 +404,30 @@ def test_a_tenant_is_a_name(tenant: Any) -> None:
 
 
 # -- tenants -----------------------------------------------------------------------------------------------------------
+
+
+def test_virtual_time() -> None:
+    """Tokens move on whom they are for by all of them, and the engine by its share; who comes back begins there."""
+    rounds = Rounds(16, {})
+    first, second = branches_of(rounds, "ab")
+    ahead, idle = first.run.tenant, second.run.tenant
+    rounds.spend([Work(first, Span(2, 30), 1), Work(first, Span(0, 12), 0)])
+    assert (ahead.time, idle.time, rounds.now) == (40, 0, 20)
+    for branch in (first, second):
+        rounds.begin_to_wait(branch)
+    assert (ahead.time, idle.time) == (40, 16), "no credit for a time without requests, and no debt is let off"
+    assert (ahead.since, idle.since) == (0, 1)
+    idle.num_waiting = 1
+    rounds.catch_up([first])
+    assert rounds.now == 20, "one that waits is behind it"
+    idle.num_waiting = 0
+    rounds.catch_up([first])
+    assert rounds.now == 40, "it is not behind all who wait"
+    rounds.leave(first.run)
+    rounds.leave(second.run)
+    assert not rounds._debts and not rounds.inside, "nobody was ahead"
+    rounds.spend([])
+    assert rounds.now == 40
 
 
 def test_tenants_are_forgotten() -> None:
