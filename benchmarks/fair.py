@@ -8,7 +8,8 @@
 The greedy tenant asks for 32 long answers to one prompt, more than there are sequences. When it has all of them, ten
 others ask at once, in a few rounds, each round when the one before is answered. They are measured alone, beside the
 greedy one in turns, and beside it first come, first served. Times are the process's own, on one thread, so that other
-jobs of the machine do not count; steps until the first token do not depend on the machine at all.
+jobs of the machine do not count; steps until the first token do not depend on the machine at all. The cost of a step is
+measured with 256 sequences: alone, with 256 more requests that wait, and with all of them shared by 32 tenants.
 """
 
 from __future__ import annotations
@@ -129,12 +130,16 @@ def cost(scheduling: str) -> dict[str, float]:
     model, found = tiny(), {}
     report.perf_counter = time.process_time  # type: ignore[attr-defined]  # what other jobs take does not count
     settings: Any = {"max_num_tokens": 512, "max_sequences": RUNNING, "max_length": 512, "max_waiting": 2000}
-    if "scheduling" in {one.name for one in fields(EngineConfig)}:
+    fair = "scheduling" in {one.name for one in fields(EngineConfig)}  # or it is a checkout without turns
+    if fair:
         settings["scheduling"] = scheduling
-    for name, waiting in (("running", 0), ("and as many wait", RUNNING)):
+    for name, waiting, tenants in (
+        ("running", 0, 0), ("and as many wait", RUNNING, 0), ("the same of 32 tenants", RUNNING, 32)
+    ):  # fmt: skip
         with Engine(model, EngineConfig(20_000, **settings)) as engine:
             for nth in range(RUNNING + waiting):
-                engine.submit(words(nth, 8), Sampling(max_tokens=STEPS + 40, ignore_eos=True))
+                whose: Any = {"tenant": f"tenant {nth % tenants}"} if tenants and fair else {}
+                engine.submit(words(nth, 8), Sampling(max_tokens=STEPS + 40, ignore_eos=True), **whose)
             while len(engine.scheduler.ready) < RUNNING:
                 engine.step()
             spent = []

@@ -39,6 +39,48 @@ def test_places_are_limited_and_come_back() -> None:
     assert free_places(gate) == 3 and gate.num_waiting == 0
 
 
+def test_no_tenant_has_all_places() -> None:
+    """One tenant leaves some to others; of what comes back, those who have few have theirs first."""
+    gate = AdmissionGate(20)
+
+    def take(tenant: str | None) -> int:
+        count = 0
+        while gate.enter(0, tenant):
+            count += 1
+        return count
+
+    assert take("greedy") == 16 and take("second") == 4 and take("third") == take(None) == 0
+    gate.leave("greedy")
+    assert take("greedy") == take("second") == 0 and take("third") == 1, "what comes back is for whoever has few"
+    for tenant, number in (("greedy", 15), ("second", 4), ("third", 1)):
+        for _ in range(number):
+            gate.leave(tenant)
+    assert not gate._taken and free_places(gate) == 20
+
+
+def test_others_pass_a_tenant_that_waits_for_its_own() -> None:
+    """In line, whoever may come in does; who gives up, or comes with an event loop that is gone, takes nothing."""
+    gate = AdmissionGate(5)
+    assert [gate.enter(0, "greedy") for _ in range(5)] == [True] * 4 + [False]
+
+    async def waits() -> list[bool]:
+        greedy = [asyncio.create_task(gate.enter_async(PATIENCE, "greedy")) for _ in range(2)]
+        await asyncio.sleep(0)
+        found = [gate.num_waiting == 2, await gate.enter_async(0, "small")]
+        gate.leave("small")
+        found += [gate.num_waiting == 2, await gate.enter_async(0)]
+        greedy[0].cancel()
+        gate.leave("greedy")
+        found.append(await greedy[1])
+        return found
+
+    assert asyncio.run(waits()) == [True] * 5
+    gate.leave()
+    for _ in range(4):
+        gate.leave("greedy")
+    assert not gate._taken and free_places(gate) == 5 and gate.num_waiting == 0
+
+
 def test_threads_and_coroutines_stand_in_one_line() -> None:
     """Whoever came first goes first, whichever kind it is."""
     gate, order = AdmissionGate(1), list[int]()

@@ -12,13 +12,15 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from quire import InputError  # noqa: E402
+from quire import InputError, Span  # noqa: E402
 from quire.engine import EngineConfig  # noqa: E402
 from quire.engine.choose.sampling import Sampling  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.front.loop import Loop  # noqa: E402
 from quire.engine.step.branch import Branch, Run  # noqa: E402
 from quire.engine.step.rounds import MOST_DEBTS, REACH, Rounds, Tenant, Together  # noqa: E402
+from quire.engine.step.seats import Line, all_equal, giver, seats_of  # noqa: E402
+from quire.engine.step.work import Work  # noqa: E402
 
 from .steps import assert_clean, assert_exact, finish, holders, model_of, open_engine, plain, step, words  # noqa: E402
 
@@ -86,6 +88,51 @@ def test_pages_are_given_up_as_well() -> None:
     engine.close()
 
 
+def test_many_who_come_at_once_take_no_more_than_their_part() -> None:
+    """Rows are free, pages are not: newcomers of one tenant count those of them who come in with the same step."""
+    engine = open_engine("llama", 26, max_sequences=16)
+    runs = [engine.submit(words(0, 20), plain(60, n=8, temperature=1.0, seed=1), tenant="greedy")]
+    while engine.cache.num_free(0) > 2:
+        step(engine)
+    runs += [engine.submit(words(100 + 9 * nth, 9), plain(3), tenant="many") for nth in range(8)]
+    step(engine)
+    found = seats(engine)
+    assert 1 <= found[runs[1].tenant] <= found[runs[0].tenant] + 1
+    finish(engine)
+    assert_exact("llama", runs)
+    engine.close()
+
+
+def test_nobody_gives_way_to_one_without_tokens() -> None:
+    """A prompt whose turn it is takes the whole step: a newcomer takes a sequence in the next one, when it computes."""
+    engine = open_engine("llama", 60, max_sequences=2, max_num_tokens=16)
+    greedy = [engine.submit(words(0, 4), plain(30), tenant="greedy")]
+    step(engine)
+    greedy.append(engine.submit(words(50, 100), plain(2), tenant="greedy"))
+    step(engine)
+    small = engine.submit(words(200, 8), plain(2), tenant="small")
+    step(engine)
+    assert not any(run.num_preemptions for run in greedy) and not small.times.admitted
+    assert steps_to_first_token(engine, [small]) <= 2 and sum(run.num_preemptions for run in greedy) == 1
+    finish(engine)
+    assert_exact("llama", [small, *greedy])
+    engine.close()
+
+
+def test_who_waits_already_keeps_its_turn() -> None:
+    """One more request of a tenant that waits makes it wait no longer, and does not move it on."""
+    engine = open_engine("llama", 60, max_sequences=1, max_num_tokens=16, max_waiting=100)
+    engine.submit(words(0, 100), plain(2), tenant="greedy")
+    waits = engine.submit(words(50, 9), plain(2), tenant="waits")
+    for nth in range(3):
+        step(engine)
+        engine.submit(words(100 + nth, 9), plain(2), tenant="waits")
+        assert (waits.tenant.since, waits.tenant.time) == (waits.arrival, 0)
+    assert engine.scheduler.rounds.now >= 16
+    finish(engine)
+    engine.close()
+
+
 def test_without_turns_the_first_has_all() -> None:
     """EngineConfig(scheduling="fcfs"): whoever came first is served to its end."""
     engine = open_engine("llama", 200, max_sequences=ROWS, scheduling="fcfs")
@@ -134,6 +181,55 @@ def test_a_search_goes_on_among_others() -> None:
     engine.close()
 
 
+def branches_of(rounds: Rounds, tenants: str) -> list[Branch]:
+    """A branch of a request of its own for each letter, the name of its tenant, in order of arrival."""
+    runs = [run_of(nth) for nth in range(len(tenants))]
+    for run, name in zip(runs, tenants, strict=True):
+        rounds.enter(run, name)
+    return [branch_of(run) for run in runs]
+
+
+@pytest.mark.parametrize(
+    ("seated", "asking", "more", "gives"),
+    [
+        ("aaab", "b", 0, 2), ("aabb", "b", 0, None), ("aaabb", "b", 0, None), ("aaaabb", "b", 0, 3),
+        ("aaaabb", "b", 1, None), ("aab", "c", 0, 1), ("ab", "c", 0, None), ("aabbb", "c", 0, 4),
+        ("aabb", "c", 0, 3), ("bbaa", "c", 0, 3), ("aaa", "a", 0, None), ("", "a", 0, None),
+        ("z", "a", 0, 0), ("zaa", "a", 5, 0), ("aaaa", "z", 0, None), ("zzg", "a", 0, 1), ("g", "a", 0, None),
+    ],
+)  # fmt: skip
+def test_who_gives_way(seated: str, asking: str, more: int, gives: int | None) -> None:
+    """Only a tenant with two more than who asks, its last branch; of equal ones the youngest; z is the least urgent."""
+    rounds = Rounds(16, {"z": 1, "g": -1})
+    *holders, asks = branches_of(rounds, seated + asking)
+    found = giver(holders, asks, more)
+    assert found is (None if gives is None else holders[gives])
+
+
+@pytest.mark.parametrize(
+    ("seated", "waiting", "rows", "picked"),
+    [
+        ("", "aaabbc", 4, [0, 3, 5, 1]),  # the first of each, then the second
+        ("aa", "aabc", 3, [2, 3, 0]),
+        ("aaaa", "bbbb", 0, [0, 1]),  # until they are even
+        ("aaabb", "bb", 0, []),
+        ("aab", "cd", 0, [0]),
+        ("abc", "d", 0, []), ("zab", "cd", 0, [0]), ("ab", "zz", 1, [0]), ("ag", "zbg", 1, [2]),
+        ("ab", "gg", 0, [0, 1]),
+    ],
+)  # fmt: skip
+def test_who_comes_in(seated: str, waiting: str, rows: int, picked: list[int]) -> None:
+    rounds = Rounds(16, {"z": 1, "g": -1})
+    branches = branches_of(rounds, seated + waiting)
+    holders, line = branches[: len(seated)], branches[len(seated) :]
+    seats = seats_of(holders)
+    equal = all_equal(seats, rounds)
+    found = Line(line, seats, rounds).pick(rows, 64)
+    assert found == [line[nth] for nth in picked]
+    assert rows or not (equal and picked), "it is asked only where somebody may give way"
+    assert Line(line, seats_of(holders), rounds).pick(rows, 1) == found[:1]
+
+
 # -- tokens ------------------------------------------------------------------------------------------------------------
 
 
@@ -163,6 +259,38 @@ def test_long_prompts_under_way_do_not_hold_up_a_short_one() -> None:
     assert steps_to_first_token(engine, [short]) <= 2 and not any(run.times.first_token for run in long)
     finish(engine)
     assert_exact("llama", [short, *long])
+    engine.close()
+
+
+def test_a_prompt_that_its_own_tenant_waits_for_has_no_earlier_turn() -> None:
+    """Whoever shares a prefix with a prompt under way waits for it. It moves that prompt before nobody else's request
+    where it would not be itself.
+    """
+    engine = open_engine("llama", 300, max_num_tokens=32)
+    greedy = [engine.submit(words(60 * nth, 200), plain(2), tenant="greedy") for nth in (0, 1, 2)]
+    for _ in range(3):
+        step(engine)
+    greedy += [engine.submit(words(60 * nth, 200), plain(2), tenant="greedy") for nth in (0, 1, 2)]
+    step(engine)
+    small = engine.submit(words(77, 20), plain(2), tenant="small")
+    assert steps_to_first_token(engine, [small]) <= 2 and engine.scheduler.num_waits
+    finish(engine)
+    assert_exact("llama", [small, *greedy])
+    engine.close()
+
+
+def test_a_prompt_that_another_tenant_waits_for_has_its_turn() -> None:
+    """The prompt of a tenant that has had much: who waits for it does not fall behind those who come later."""
+    engine = open_engine("llama", 300, max_num_tokens=32)
+    ahead = engine.submit(words(0, 150), plain(2), tenant="ahead")
+    step(engine)
+    ahead.tenant.time += 4 * 32
+    same = engine.submit(words(0, 150), plain(2), tenant="same")
+    others = [engine.submit(words(30 + 20 * nth, 60), plain(2), tenant=f"{nth}") for nth in range(4)]
+    assert steps_to_first_token(engine, [same]) <= 150 // 32 + 2
+    assert not any(run.times.first_token for run in others[1:])
+    finish(engine)
+    assert_exact("llama", [same, ahead, *others])
     engine.close()
 
 
@@ -276,6 +404,30 @@ def test_a_tenant_is_a_name(tenant: Any) -> None:
 
 
 # -- tenants -----------------------------------------------------------------------------------------------------------
+
+
+def test_virtual_time() -> None:
+    """Tokens move on whom they are for by all of them, and the engine by its share; who comes back begins there."""
+    rounds = Rounds(16, {})
+    first, second = branches_of(rounds, "ab")
+    ahead, idle = first.run.tenant, second.run.tenant
+    rounds.spend([Work(first, Span(2, 30), 1), Work(first, Span(0, 12), 0)])
+    assert (ahead.time, idle.time, rounds.now) == (40, 0, 20)
+    for branch in (first, second):
+        rounds.begin_to_wait(branch)
+    assert (ahead.time, idle.time) == (40, 16), "no credit for a time without requests, and no debt is let off"
+    assert (ahead.since, idle.since) == (0, 1)
+    idle.num_waiting = 1
+    rounds.catch_up([first])
+    assert rounds.now == 20, "one that waits is behind it"
+    idle.num_waiting = 0
+    rounds.catch_up([first])
+    assert rounds.now == 40, "it is not behind all who wait"
+    rounds.leave(first.run)
+    rounds.leave(second.run)
+    assert not rounds._debts and not rounds.inside, "nobody was ahead"
+    rounds.spend([])
+    assert rounds.now == 40
 
 
 def test_tenants_are_forgotten() -> None:

@@ -117,6 +117,26 @@ def test_a_full_engine_says_so_after_the_timeout(model: Model, valve: Valve) -> 
         assert len(tokens(loop.submit(PROMPT, PLAIN, timeout=PATIENCE))) == 12
 
 
+def test_a_tenant_with_too_many_requests_leaves_places_to_others(model: Model, valve: Valve) -> None:
+    """It waits, and is told so in the end; another one comes in at once. First come, first served: nobody does."""
+    for scheduling, other in (("fair", True), ("fcfs", False)):
+        with loop_of(model, max_waiting=5, scheduling=scheduling) as loop:
+            (inside,) = occupy(loop, valve)
+            inside.close()
+            valve.open()
+            inside.wait(PATIENCE)
+            many = [loop.submit(PROMPT, LONG, timeout=0, tenant="greedy") for _ in range(4 if other else 5)]
+            with pytest.raises(EngineBusy, match="too many of the same tenant" if other else "5 runs were inside"):
+                loop.submit(PROMPT, LONG, timeout=0, tenant="greedy")
+            if other:
+                assert len(tokens(loop.submit(PROMPT, PLAIN, timeout=0, tenant="small"))) == 12
+                assert len(tokens(asyncio.run(loop.submit_async(PROMPT, PLAIN, timeout=0)))) == 12
+            for stream in many:
+                stream.close()
+                stream.wait(PATIENCE)
+            assert not loop.gate._taken
+
+
 def test_prompts_that_are_submitted_together_are_computed_together(
     model: Model, expected: tuple[int, ...], valve: Valve
 ) -> None:

@@ -5,7 +5,7 @@ start, or an order that came -> a run of one token -> finished: pages and token 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -140,16 +140,17 @@ class Prefills:
         except QuireError as wrong:
             self._refuse(key, str(wrong))
             return
-        if self._gate is not None and not self._gate.enter(0):
+        tenant = order.tenant if self._engine.config.scheduling == "fair" else None
+        if self._gate is not None and not self._gate.enter(0, tenant):
             self._refuse(key, "as many runs are in the engine as it takes")
             return
-        place = None if self._gate is None else _Place(self._gate)
+        place = None if self._gate is None else _Place(self._gate, tenant)
         try:
             options = {"scope": order.scope, "tenant": order.tenant, "listener": place}
             self.start(key, order.tokens, order.sampling, logits=order.logits, **options)
         except QuireError:  # told already; or a key in use, whose session goes on
             if self._gate is not None:
-                self._gate.leave()
+                self._gate.leave(tenant)
 
     def _withdraw(self, key: Key) -> None:
         """Whoever has ordered it does not want it, wherever it is by now."""
@@ -168,14 +169,14 @@ def first_token_of(sampling: Sampling) -> Sampling:
 class _Place:
     """Hears of an ordered run only that it is over: its place at the gate is free again."""
 
-    def __init__(self, gate: AdmissionGate) -> None:
-        self._gate = gate
+    def __init__(self, gate: AdmissionGate, tenant: Hashable) -> None:
+        self._gate, self._tenant = gate, tenant
 
     def hear(self, run: Run, branch: int, tokens: list[int]) -> bool:
         return False
 
     def over(self, run: Run) -> None:
-        self._gate.leave()
+        self._gate.leave(self._tenant)
 
 
 def _in_words(session: Sending) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from threading import Condition
 
@@ -42,6 +42,7 @@ class Feed:
     def __init__(self, transcripts: list[Transcript], most_unread: int | None, behind: Callable[[Feed], None]) -> None:
         self.run: Run | None = None  # once the engine has taken it
         self.asked = 0.0  # when, on the engine's clock
+        self.tenant: Hashable = None  # whose place it has in the engine
         self.transcripts = transcripts  # one per answer; none without a tokenizer
         self.most_unread = most_unread  # None: it is waited for, not read
         self.on_over: Callable[[], None] | None = None

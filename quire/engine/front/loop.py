@@ -10,8 +10,9 @@ import atexit
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Event, RLock, Thread, current_thread
 from typing import Any
@@ -83,11 +84,11 @@ class Loop:
             if len(prompts) > 1 and options.get("tenant") is None:
                 options["tenant"] = Together(secrets.token_hex(8))
             for tokens in prompts:
-                feed = self._feed(sampling, gather)
+                feed = self._feed(sampling, options.get("tenant"), gather)
                 if sampling.structured_outputs is not None:  # compiled here, while the engine computes
                     options["mask"] = self.engine.grammars.mask(sampling.structured_outputs)
-                if not self.gate.enter(timeout):
-                    raise self._busy(timeout)
+                if not self.gate.enter(timeout, feed.tenant):
+                    raise self._busy(timeout, feed.tenant)
                 stream = Stream(feed, self._close_feed)
                 asked.append((stream, self._ask(feed, tokens, sampling, dict(options))))
             for _, future in asked:
@@ -102,11 +103,11 @@ class Loop:
         self, tokens: Tokens, sampling: Sampling = PLAIN_SAMPLING, *, timeout: float | None = None, **options: Any
     ) -> Stream:
         """The same for coroutines: a full engine makes them wait, in order. Only that wait counts for `timeout`."""
-        feed = self._feed(sampling)
+        feed = self._feed(sampling, options.get("tenant"))
         if sampling.structured_outputs is not None:
             options["mask"] = await asyncio.to_thread(self.engine.grammars.mask, sampling.structured_outputs)
-        if not await self.gate.enter_async(timeout):
-            raise self._busy(timeout)
+        if not await self.gate.enter_async(timeout, feed.tenant):
+            raise self._busy(timeout, feed.tenant)
         stream = Stream(feed, self._close_feed)
         try:
             await self._ask_async(feed, tokens, sampling, options)
@@ -115,19 +116,23 @@ class Loop:
             raise
         return stream
 
-    def _busy(self, timeout: float | None) -> StateError:
+    def _busy(self, timeout: float | None, tenant: Hashable) -> StateError:
         """Why somebody did not get a place."""
         self.check_open()
         fact = f"{self.engine.config.max_waiting} runs were inside for {timeout} s"
+        if tenant is not None:
+            fact += ", or too many of the same tenant"
         return EngineBusy(say("submit", fact, "submit again later, or wait longer"))
 
-    def _feed(self, sampling: Sampling, gather: bool = False) -> Feed:
+    def _feed(self, sampling: Sampling, tenant: object, gather: bool = False) -> Feed:
         tokenizer, sampling = self.engine.model.tokenizer, checked_sampling(sampling)
         if tokenizer is None and sampling.stop:
             raise InputError(say("stop strings", "the model has no tokenizer", "give stop_ids instead"))
         texts = [] if tokenizer is None else [self._transcript(tokenizer, sampling) for _ in range(sampling.n)]
         feed = Feed(texts, None if gather else self.engine.config.max_unread, self._fail_unread)
-        feed.on_over, feed.asked = self.gate.leave, self.engine.clock()
+        if self.engine.config.scheduling == "fair" and isinstance(tenant, str | Together):
+            feed.tenant = tenant
+        feed.on_over, feed.asked = partial(self.gate.leave, feed.tenant), self.engine.clock()
         return feed
 
     def _transcript(self, tokenizer: Tokenizer, sampling: Sampling) -> Transcript:
@@ -144,7 +149,7 @@ class Loop:
 
         def job() -> None:
             if not future.set_running_or_notify_cancel():
-                self.gate.leave()  # its caller waits no more
+                self.gate.leave(feed.tenant)  # its caller waits no more
             elif (wrong := self._begin(feed, tokens, sampling, options)) is None:
                 future.set_result(None)
             else:
@@ -162,7 +167,7 @@ class Loop:
 
         def job() -> None:
             if future.cancelled():
-                self.gate.leave()
+                self.gate.leave(feed.tenant)
                 return
             wrong = self._begin(feed, tokens, sampling, options)
             with contextlib.suppress(RuntimeError):  # that event loop is closed: nobody waits there any more
@@ -178,7 +183,7 @@ class Loop:
             feed.run = self._submit(tokens, sampling, listener=feed, **options)
             feed.run.times.asked = feed.asked
         except BaseException as error:
-            self.gate.leave()
+            self.gate.leave(feed.tenant)
             return error
         return None
 

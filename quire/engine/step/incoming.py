@@ -20,7 +20,7 @@ from quire.core.state.prepared import Prepared
 from quire.engine.settings import EngineConfig
 from quire.engine.step.branch import Branch
 from quire.engine.step.rounds import Tenant, TokenKey
-from quire.engine.step.seats import Line, giver, mate_of
+from quire.engine.step.seats import Line, all_equal, giver, mate_of, seats_of
 from quire.engine.step.work import RefusedBranch, Turn, Work
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MOST_CLAIMS = 64  # waiting branches looked at in one step
 Branches = dict[Hashable, Branch]  # by the id of their requests
+TurnKey = tuple[TokenKey, tuple[int, int, int]]  # with the age
 
 
 class Incoming:
@@ -41,14 +42,14 @@ class Incoming:
 
     def admit(self, turn: Turn, left: int) -> list[Branch]:
         """Who computes what with these tokens, in rounds; those who could have computed more are returned."""
-        prompts, key = self._scheduler.prompts, self._token_key
-        going = sorted(prompts, key=lambda one: (key(one), one.age))
+        prompts = self._scheduler.prompts
         branches = {branch.id: branch for branch in self.candidates(turn, left)}
-        first = min(map(key, branches.values()), default=None)
-        early = [branch for branch in going if first is None or key(branch) <= first]
         with self._cache.claim([self._prepared(branch) for branch in branches.values()]) as claims:
             turn.refused = [RefusedBranch(branches[refusal.request.id], refusal) for refusal in claims.refused]
-            self._leave_out(claims, going, early)
+            turns = self._leave_out(claims, branches)
+            going = sorted(prompts, key=turns.__getitem__)
+            first = min((self._key(branches[claim.request.id]) for claim in claims), default=None)
+            early = going if first is None else [branch for branch in going if turns[branch] <= first]
             self._make_seats(turn, claims, branches, left - _wanted(early, self._config.longest_chunk))
             batch = self._admitted(turn, claims, early, left)
         self._seat(turn, batch, branches)
@@ -63,8 +64,8 @@ class Incoming:
         cut = [branch for branch in prompts if branch not in turn.works or not turn.works[branch].num_logits]
         return cut + [branch for branch in branches.values() if branch.sequence is None]
 
-    def _token_key(self, branch: Branch) -> TokenKey:
-        return self._scheduler.rounds.token_key(branch.run)
+    def _key(self, branch: Branch) -> TurnKey:
+        return self._scheduler.rounds.token_key(branch.run), branch.age
 
     def _admitted(self, turn: Turn, claims: Claims | None, going: list[Branch], left: int) -> Batch:
         """Newcomers, if any, behind prompts under way; the work of those."""
@@ -119,7 +120,9 @@ class Incoming:
         most = min(left, self._look)
         if len(scheduler.rounds.inside) == 1 or not ready:
             return ready[: min(rows, most)]
-        picked = Line(ready, scheduler.holders, scheduler.rounds).pick(rows, most)
+        picked, seats = list[Branch](), seats_of(scheduler.holders)
+        if rows > 0 or not all_equal(seats, scheduler.rounds):
+            picked = Line(ready, seats, scheduler.rounds).pick(rows, most)
         if scheduler.held:
             picked += [beam for beam in ready if beam not in picked and mate_of(scheduler.held, beam)]
         return picked[:most]
@@ -129,16 +132,17 @@ class Incoming:
             branch.prepared = self._cache.prepare(branch.request())
         return branch.prepared
 
-    def _leave_out(self, claims: Claims, going: list[Branch], early: list[Branch]) -> None:
+    def _leave_out(self, claims: Claims, branches: Branches) -> dict[Branch, TurnKey]:
         """Who shares a prefix with a prompt that is computed in this very step waits for it, and reuses it then.
 
-        A prompt under way that another waits for takes its place, before those who come in.
+        When each prompt under way has its turn: one that another waits for has that one's, if it is earlier.
         """
+        turns = {branch: self._key(branch) for branch in self._scheduler.prompts}
         if not self._config.wait_for_reuse:
-            return
+            return turns
         chunk = self._config.longest_chunk
         mates: list[tuple[Branch | None, Prepared, Span]] = []
-        for branch in going:
+        for branch in sorted(turns, key=turns.__getitem__):
             if (one := branch.sequence) is not None:
                 part = _part(one.prepared, Span(one.computed, one.prompt_end), chunk)
                 mates.append((branch, one.prepared, part))
@@ -150,8 +154,9 @@ class Incoming:
                 continue
             claims.leave_out(claim)
             self.num_waits += 1
-            if mate[0] is not None and mate[0] not in early:
-                early.append(mate[0])
+            if mate[0] is not None:
+                turns[mate[0]] = min(turns[mate[0]], self._key(branches[claim.request.id]))
+        return turns
 
     def _make_seats(self, turn: Turn, claims: Claims, branches: Branches, left: int) -> None:
         """A row and pages for every newcomer: others give way, or it waits, and those behind it.

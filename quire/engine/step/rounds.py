@@ -118,5 +118,6 @@ class Rounds:
     def token_key(self, run: Run) -> TokenKey:
         """Who computes first: by granted priority, round, deadline, and by who began to wait first."""
         tenant, reach = run.tenant, REACH * self.quantum
-        tenant.time = min(max(tenant.time, self.now - reach), self.now + reach)
+        if abs(tenant.time - self.now) > reach:
+            tenant.time = min(max(tenant.time, self.now - reach), self.now + reach)
         return tenant.granted, int(tenant.time // self.quantum), run.deadline, tenant.since

@@ -24,7 +24,7 @@ from quire.engine.step.branch import NO_DRAFTS, Branch, Run
 from quire.engine.step.draft import lookup
 from quire.engine.step.incoming import Incoming
 from quire.engine.step.rounds import Rounds, Tenant, TokenKey
-from quire.engine.step.seats import first_to_give_way, giver
+from quire.engine.step.seats import first_to_give_way, giver, seats_of
 from quire.engine.step.work import Turn, Work
 
 _log = logging.getLogger("quire.engine")
@@ -202,7 +202,7 @@ class Scheduler:
 
     def must_wait(self, run: Run) -> bool:
         """One that waits for pages comes in before this run would."""
-        seats = Counter(branch.run.tenant for branch in self.holders) if self.waiting else Counter[Tenant]()
+        seats = seats_of(self.holders) if self.waiting else Counter[Tenant]()
 
         def key(one: Run) -> tuple[int, int, TokenKey, tuple[int, int]]:
             return one.tenant.granted, seats[one.tenant], self.rounds.token_key(one), one.order

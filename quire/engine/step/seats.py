@@ -11,7 +11,7 @@ with at least two more evens them out, so it is not taken back: nobody is preemp
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from heapq import heapify, heappop, heappush
 
@@ -23,7 +23,7 @@ SeatKey = tuple[int, int, TokenKey, int]
 
 def first_to_give_way(holders: Collection[Branch]) -> Branch:
     """Whose pages go first. Of equally urgent ones the first branch of the oldest is the last."""
-    counts = Counter(branch.run.tenant for branch in holders)
+    counts = seats_of(holders)
     last: dict[Tenant, Branch] = {}
     for branch in holders:
         tenant = branch.run.tenant
@@ -51,28 +51,40 @@ def mate_of(held: Iterable[Branch], beam: Branch) -> Branch | None:
     return max(mates, key=lambda one: one.age) if mates else None
 
 
+def seats_of(holders: Iterable[Branch]) -> Counter[Tenant]:
+    """How many each tenant has."""
+    return Counter([branch.run.tenant for branch in holders])
+
+
+def all_equal(seats: Counter[Tenant], rounds: Rounds) -> bool:
+    """No tenant has two seats, and none is more urgent than others: nobody gives way. So it is in most full engines,
+    and this costs less than to find out whose turn it would be.
+    """
+    return max(seats.values(), default=0) < 2 and len({tenant.granted for tenant in rounds.inside.values()}) == 1
+
+
 class Line:
     """Waiting branches in the order in which they come in."""
 
-    def __init__(self, waiting: Iterable[Branch], holders: Iterable[Branch], rounds: Rounds) -> None:
-        self._rounds = rounds
-        self._seats = Counter(branch.run.tenant for branch in holders)
-        self._queues: dict[Tenant, list[Branch]] = {}
+    def __init__(self, waiting: Iterable[Branch], seats: Counter[Tenant], rounds: Rounds) -> None:
+        self._rounds, self._seats = rounds, seats
+        self._queues: defaultdict[Tenant, list[Branch]] = defaultdict(list)
         for branch in waiting:
-            self._queues.setdefault(branch.run.tenant, []).append(branch)
+            self._queues[branch.run.tenant].append(branch)
         for queue in self._queues.values():
             queue.reverse()  # the next one is at the end
-        self._heads = [(*self._key(tenant, nth), tenant) for nth, tenant in enumerate(self._queues)]
-        heapify(self._heads)
 
     def _key(self, tenant: Tenant, number: int) -> SeatKey:
-        return tenant.granted, self._seats[tenant], self._rounds.token_key(self._queues[tenant][-1].run), number
+        key = self._rounds.token_key(self._queues[tenant][-1].run)
+        return tenant.granted, self._seats.get(tenant, 0), key, number
 
     def pick(self, rows: int, most: int) -> list[Branch]:
         """At most so many that can have a seat: in free rows, and where others give way."""
         picked: list[Branch] = []
-        while self._heads and len(picked) < most:
-            granted, rank, _, number, tenant = heappop(self._heads)
+        heads = [(*self._key(tenant, nth), tenant) for nth, tenant in enumerate(self._queues)]
+        heapify(heads)
+        while heads and len(picked) < most:
+            granted, rank, _, number, tenant = heappop(heads)
             if rows > 0:
                 rows -= 1
             elif not self._give_way(granted, rank):
@@ -80,7 +92,7 @@ class Line:
             self._seats[tenant] += 1
             picked.append(self._queues[tenant].pop())
             if self._queues[tenant]:
-                heappush(self._heads, (*self._key(tenant, number), tenant))
+                heappush(heads, (*self._key(tenant, number), tenant))
         return picked
 
     def _give_way(self, granted: int, rank: int) -> bool:
