@@ -47,8 +47,8 @@ from quire.engine.step.beam import beams_of
 from quire.engine.step.branch import NO_DRAFTS, Branch, Finish, Listener, Run
 from quire.engine.step.plan_runner import PlanRunner
 from quire.engine.step.report import Stats, StepReport, Stopwatch
-from quire.engine.step.rounds import Together
 from quire.engine.step.schedule import Scheduler
+from quire.engine.step.turns.tenant import Together
 from quire.engine.step.work import Turn
 from quire.engine.submission import (
     LESS,

@@ -18,8 +18,9 @@ from quire.engine.choose.sampling import Sampling  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.front.loop import Loop  # noqa: E402
 from quire.engine.step.branch import Branch, Run  # noqa: E402
-from quire.engine.step.rounds import MOST_DEBTS, REACH, Rounds, Tenant, Together  # noqa: E402
-from quire.engine.step.seats import Line, all_equal, giver, seats_of  # noqa: E402
+from quire.engine.step.turns.rounds import MOST_DEBTS, REACH, Rounds  # noqa: E402
+from quire.engine.step.turns.seats import Line, all_equal, giver, seats_of  # noqa: E402
+from quire.engine.step.turns.tenant import Tenant, Together  # noqa: E402
 from quire.engine.step.work import Work  # noqa: E402
 
 from .steps import assert_clean, assert_exact, finish, holders, model_of, open_engine, plain, step, words  # noqa: E402

@@ -27,7 +27,7 @@ from quire.engine.front.stream import Stream
 from quire.engine.front.text import Tokenizer, Transcript, silent_tokens
 from quire.engine.outer.outer_memory import REST
 from quire.engine.step.branch import Run
-from quire.engine.step.rounds import Together
+from quire.engine.step.turns.tenant import Together
 from quire.engine.submission import EngineBusy
 
 Job = Callable[[], None]

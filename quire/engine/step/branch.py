@@ -18,8 +18,8 @@ from quire.core.state.prepared import Prepared
 from quire.core.state.sequence import Sequence
 from quire.engine.choose.sampling import Sampling
 from quire.engine.step.prefetch import BranchPrefetch
-from quire.engine.step.rounds import NO_DEADLINE, Tenant
 from quire.engine.step.times import RunTimes, Times
+from quire.engine.step.turns.tenant import NO_DEADLINE, Tenant
 
 if TYPE_CHECKING:
     import torch

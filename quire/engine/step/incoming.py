@@ -9,32 +9,55 @@ Prompts under way that are later in the rounds than whoever comes in get what is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable
+from typing import Protocol
 
 from quire.core.admission.batch import Batch
 from quire.core.cache import Cache
+from quire.core.records.plan import Plan
 from quire.core.records.span import Span
 from quire.core.state.claims import Claims
 from quire.core.state.prepared import Prepared
 from quire.engine.settings import EngineConfig
 from quire.engine.step.branch import Branch
-from quire.engine.step.rounds import Tenant, TokenKey
-from quire.engine.step.seats import Line, all_equal, giver, mate_of, seats_of
+from quire.engine.step.turns.rounds import Rounds
+from quire.engine.step.turns.seats import Line, all_equal, giver, mate_of, seats_of
+from quire.engine.step.turns.tenant import Tenant, TokenKey
 from quire.engine.step.work import RefusedBranch, Turn, Work
-
-if TYPE_CHECKING:
-    from quire.engine.step.schedule import Scheduler
 
 MOST_CLAIMS = 64  # waiting branches looked at in one step
 Branches = dict[Hashable, Branch]  # by the id of their requests
 TurnKey = tuple[TokenKey, tuple[int, int, int]]  # with the age
 
 
+class BranchPlaces(Protocol):
+    """Where a scheduler keeps its branches, and the moves between them."""
+
+    rounds: Rounds
+    waiting: list[Branch]
+    prompts: dict[Branch, None]
+    ready: dict[Branch, None]
+    held: dict[Branch, None]
+    carry: Callable[[Plan], None]
+
+    @property
+    def holders(self) -> list[Branch]:
+        """Branches with pages."""
+        ...
+
+    def take_out(self, branch: Branch) -> None:
+        """It waits no more."""
+        ...
+
+    def preempt(self, branch: Branch) -> None:
+        """Take its pages; it waits its turn again."""
+        ...
+
+
 class Incoming:
     """The part of a scheduler that hands out seats, and what decoding leaves of the tokens."""
 
-    def __init__(self, scheduler: Scheduler, cache: Cache, config: EngineConfig) -> None:
+    def __init__(self, scheduler: BranchPlaces, cache: Cache, config: EngineConfig) -> None:
         self._scheduler, self._cache, self._config = scheduler, cache, config
         self._look = MOST_CLAIMS  # waiting branches to look at: a few more than came in last time
         self._paged = [g for g, group in enumerate(cache.config.groups) if not group.current]

@@ -23,8 +23,9 @@ from quire.engine.settings import EngineConfig
 from quire.engine.step.branch import NO_DRAFTS, Branch, Run
 from quire.engine.step.draft import lookup
 from quire.engine.step.incoming import Incoming
-from quire.engine.step.rounds import Rounds, Tenant, TokenKey
-from quire.engine.step.seats import first_to_give_way, giver, seats_of
+from quire.engine.step.turns.rounds import Rounds
+from quire.engine.step.turns.seats import first_to_give_way, giver, seats_of
+from quire.engine.step.turns.tenant import Tenant, TokenKey
 from quire.engine.step.work import Turn, Work
 
 _log = logging.getLogger("quire.engine")

@@ -16,7 +16,8 @@ from collections.abc import Collection, Iterable
 from heapq import heapify, heappop, heappush
 
 from quire.engine.step.branch import Branch
-from quire.engine.step.rounds import Rounds, Tenant, TokenKey
+from quire.engine.step.turns.rounds import Rounds
+from quire.engine.step.turns.tenant import Tenant, TokenKey
 
 SeatKey = tuple[int, int, TokenKey, int]
 
