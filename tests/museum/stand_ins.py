@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-OURS = ("connector", "metrics", "worker.region_pages")
+OURS = ("connector", "reports.metrics", "worker.region_pages")
 
 
 class Role(Enum):
