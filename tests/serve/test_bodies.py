@@ -91,7 +91,7 @@ def test_paths_and_methods_that_there_are_not(server: Serving) -> None:
 
 
 def test_the_application_alone_answers_as_the_server_does(server: Serving) -> None:
-    """`make_app`, for another ASGI server: through all of FastAPI's layers."""
+    """`make_app`, for another ASGI server: through all of Starlette's layers."""
     app, sent = make_app(server.service), []
 
     async def ask(method: str, path: str) -> None:
