@@ -19,7 +19,7 @@ from quire.fleet.work import FleetWork, LookAt, WorkerFacts
 from quire.fleet.worker_book import WorkerBook
 from quire.serve.answers.answer_stream import AnswerStream
 from quire.serve.any_service import AnyService, Generation
-from quire.serve.settings import ServeSettings
+from quire.serve.http.settings import ServeSettings
 from quire.viewer.many import Ask, ManyPages
 from quire.viewer.routes import Reply
 

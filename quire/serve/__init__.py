@@ -19,9 +19,9 @@ except ImportError as missing:
     raise MissingExtra(say("quire.serve", fact, install_line("serve"))) from missing
 
 from quire.serve.app import make_app
-from quire.serve.auth import ApiKeys
+from quire.serve.http.auth import ApiKeys
+from quire.serve.http.settings import ServeSettings
 from quire.serve.server import Server, bind
 from quire.serve.service import Service
-from quire.serve.settings import ServeSettings
 
 __all__ = ["ApiKeys", "ServeSettings", "Server", "Service", "bind", "make_app"]

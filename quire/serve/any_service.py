@@ -19,13 +19,13 @@ from quire.engine.choose.sampling import Sampling
 from quire.engine.step.turns.tenant import Together
 from quire.serve.answers.answer_stream import AnswerStream
 from quire.serve.answers.token_words import TokenWords
-from quire.serve.auth import NOBODY
-from quire.serve.errors import RETRY_AFTER, ApiError
-from quire.serve.exchange import BodyRoom
+from quire.serve.http.auth import NOBODY
+from quire.serve.http.errors import RETRY_AFTER, ApiError
+from quire.serve.http.exchange import BodyRoom
+from quire.serve.http.settings import ServeSettings
+from quire.serve.inputs.prompts import Prompts
 from quire.serve.metrics.http_metrics import HttpMetrics
-from quire.serve.prompts import Prompts
 from quire.serve.protocol.large_work import LargeWork
-from quire.serve.settings import ServeSettings
 from quire.viewer.routes import Reply
 
 

@@ -15,7 +15,7 @@ from quire.core.records.errors import say
 from quire.serve import routes
 from quire.serve.any_service import AnyService
 from quire.serve.endpoint import Handler, HttpEndpoint
-from quire.serve.errors import ApiError
+from quire.serve.http.errors import ApiError
 from quire.viewer.many import FLEET_PATHS
 from quire.viewer.routes import PATHS
 
@@ -68,6 +68,7 @@ def _route(method: str, path: str, endpoint: HttpEndpoint) -> Route:
 
 async def _no_such(_: Request, wrong: Exception) -> JSONResponse:
     """A path or a method that there is not."""
+    assert isinstance(wrong, HTTPException)  # for which it is called
     fact = "there is no such path" if wrong.status_code == 404 else "the path has another method"
     told = ApiError(wrong.status_code, say("the request", fact, "see /openapi.json"))
     return JSONResponse(told.body, wrong.status_code, headers=dict(wrong.headers or {}))

@@ -14,9 +14,9 @@ from typing import Any
 
 from quire.core.records.errors import say
 from quire.serve.any_service import AnyService
-from quire.serve.auth import NOBODY
-from quire.serve.errors import ApiError, told
-from quire.serve.exchange import ClientGone, Exchange, Receive, Send, event
+from quire.serve.http.auth import NOBODY
+from quire.serve.http.errors import ApiError, told
+from quire.serve.http.exchange import ClientGone, Exchange, Receive, Send, event
 
 CLIENT_LEFT = 499  # as nginx says it
 METRICS = "/metrics"  # told until the end

@@ -13,11 +13,13 @@ from quire.engine.front.stream import RunFailed
 from quire.serve.answers.chat_form import ChatForm
 from quire.serve.answers.completion_form import CompletionForm
 from quire.serve.answers.form import AnswerHead, Shown
-from quire.serve.answers.generate import StreamOptions, generate
 from quire.serve.any_service import AnyService, Generation
-from quire.serve.auth import scope_of
-from quire.serve.errors import RETRY_AFTER, ApiError, told
-from quire.serve.exchange import ID, JSON, Exchange, encoded, encoded_list
+from quire.serve.generate import StreamOptions, generate
+from quire.serve.http.auth import scope_of
+from quire.serve.http.errors import RETRY_AFTER, ApiError, told
+from quire.serve.http.exchange import ID, JSON, Exchange, encoded, encoded_list
+from quire.serve.http.settings import VERSION
+from quire.serve.inputs.tools import ToolPlan, plan_tools, template_tools
 from quire.serve.protocol.bodies import SAMPLING_NAMES, Body, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from quire.serve.protocol.bodies import GenerationBody as Asked
 from quire.serve.protocol.decode import LARGE, read_body
@@ -25,8 +27,6 @@ from quire.serve.protocol.openapi import document
 from quire.serve.protocol.parts import MOST_CHOICES_ASKED, StreamChoices
 from quire.serve.protocol.raw_parts import check_raw_parts, read_tokens
 from quire.serve.protocol.to_sampling import RetentionBounds, form_of, retention_of, sampling_of
-from quire.serve.settings import VERSION
-from quire.serve.tools import ToolPlan, plan_tools, template_tools
 
 MAX_TOKENS = 16  # OpenAI's default for texts
 B = TypeVar("B", bound=Body)

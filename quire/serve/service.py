@@ -14,9 +14,9 @@ from quire.engine.llm import LLM
 from quire.engine.watch import troubles
 from quire.serve.answers.answer_stream import AnswerStream, LoopStream
 from quire.serve.any_service import AnyService, Generation
+from quire.serve.http.settings import ServeSettings
 from quire.serve.metrics.engine_source import EngineSource
 from quire.serve.metrics.metrics import Metrics
-from quire.serve.settings import ServeSettings
 from quire.viewer.routes import PageRoutes, Reply
 
 

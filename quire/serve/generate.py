@@ -15,7 +15,7 @@ from quire.serve.answers.answer_stream import AnswerStream
 from quire.serve.answers.form import AnswerForm, AnswerHead
 from quire.serve.answers.usage import usage_of
 from quire.serve.any_service import AnyService, Generation
-from quire.serve.exchange import JSON, Exchange, encoded
+from quire.serve.http.exchange import JSON, Exchange, encoded
 
 LARGE_CHOICE = 1 << 14  # bytes of a choice behind which others have their turn
 AHEAD = 64  # batches of pieces that several prompts may have waiting for the client
