@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from quire.fleet.fleet_stream import FleetStream
 from quire.fleet.worker_book import WorkerBook
-from quire.serve.auth import NOBODY
+from quire.serve.http.auth import NOBODY
 from quire.serve.metrics.families import Families
 from quire.serve.metrics.http_metrics import HttpMetrics
 

@@ -1,12 +1,11 @@
-"""FleetService: a Service whose answers come from workers elsewhere. It has no LLM of its own, only a tokenizer.
+"""FleetService: a server whose answers come from workers elsewhere. It has no LLM of its own, only a tokenizer.
 
-Endpoints, fields, keys and errors are the server's own; this owns which FleetStreams are open.
+Owns which FleetStreams are open; endpoints, fields, keys and errors are those of any server.
 """
 
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,12 +18,8 @@ from quire.fleet.fleet_stream import Caller, FleetLimits, FleetStream
 from quire.fleet.work import FleetWork, LookAt, WorkerFacts
 from quire.fleet.worker_book import WorkerBook
 from quire.serve.answers.answer_stream import AnswerStream
-from quire.serve.answers.token_words import TokenWords
-from quire.serve.exchange import BodyRoom
-from quire.serve.prompts import Prompts
-from quire.serve.protocol.large_work import LargeWork
-from quire.serve.service import Generation, Service
-from quire.serve.settings import ServeSettings
+from quire.serve.any_service import AnyService, Generation
+from quire.serve.http.settings import ServeSettings
 from quire.viewer.many import Ask, ManyPages
 from quire.viewer.routes import Reply
 
@@ -32,35 +27,22 @@ Books = Callable[[], list[WorkerBook]]
 Looker = Callable[[LookAt], Awaitable[Reply]]
 
 
-class FleetService(Service):
-    """One server's, in front of many workers; `books` are those of its routers, `looker` asks one for the live page.
-
-    To endpoints it is a Service; of what that one has, nothing is made that needs an LLM.
-    """
+class FleetService(AnyService):
+    """One server's, in front of many workers; `books` are those of its routers, `looker` asks one for the live page."""
 
     def __init__(
         self, settings: ServeSettings, tokenizer: Any, facts: WorkerFacts, caller: Caller, books: Books,
         limits: FleetLimits | None = None, *, looker: Looker | None = None,
     ) -> None:  # fmt: skip
-        self.settings, self.limits = settings, limits or FleetLimits()
-        self.created = int(time.time())
-        self.longest = facts.longest
-        self.prompts = Prompts(tokenizer, settings.max_characters * self.longest, facts.vocabulary)
-        self.words, self.id_words = TokenWords(tokenizer), TokenWords(None)
-        self._caller, self._books = caller, books
         self._fleet_metrics = FleetMetrics(settings.model_name, books)
-        self.metrics = self._fleet_metrics
-        self.bodies = BodyRoom(settings.max_bodies)
-        self.large = LargeWork()
-        self.page, self._pages = None, None
+        super().__init__(settings, tokenizer, facts.longest, facts.vocabulary, self._fleet_metrics)
+        self.limits = limits or FleetLimits()
+        self._caller, self._books = caller, books
+        self._pages: ManyPages | None = None
         if looker is not None and settings.has_viewer:
             facts_of_all = _BookFacts(settings.model_name, books, self._fleet_metrics)
             self._pages = ManyPages(facts_of_all, _asker(looker), settings.viewer_key)
         self._open: set[FleetStream] = set()
-        self.ending = False
-
-    def __repr__(self) -> str:
-        return f"FleetService({self.settings.model_name}, {len(self._open)} streams{', ending' if self.ending else ''})"
 
     @property
     def wrong(self) -> str | None:
@@ -106,10 +88,6 @@ class FleetService(Service):
     async def look(self, path: str, query: str, authorization: str) -> Reply | None:
         """The page of all workers, and of each."""
         return None if self._pages is None else await self._pages.answer(path, query, authorization)
-
-    def end(self) -> None:
-        """Take no more. What is under way goes on."""
-        self.ending = True
 
     def cut(self) -> None:
         """What is still under way ends where it is: reading it raises."""

@@ -23,7 +23,7 @@ from quire.fleet.in_flight import WorkTicket
 from quire.fleet.prefix_marks import marks_of
 from quire.fleet.work import FleetFull, FleetWork, MorePieces, Over, Taken, WorkerLost, WorkerMessage, WorkRefused
 from quire.serve.answers.answer_stream import WholeAnswer
-from quire.serve.errors import RETRY_AFTER, ApiError
+from quire.serve.http.errors import RETRY_AFTER, ApiError
 
 MOST_BEGUN = 2000  # tokens that go to another worker; more would fill its queue of unread pieces
 _log = logging.getLogger("quire.fleet")

@@ -13,15 +13,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from quire.core.records.errors import say
-from quire.serve.auth import NOBODY
-from quire.serve.errors import ApiError, told
-from quire.serve.exchange import ClientGone, Exchange, Receive, Send, event
-from quire.serve.service import Service
+from quire.serve.any_service import AnyService
+from quire.serve.http.auth import NOBODY
+from quire.serve.http.errors import ApiError, told
+from quire.serve.http.exchange import ClientGone, Exchange, Receive, Send, event
 
 CLIENT_LEFT = 499  # as nginx says it
 METRICS = "/metrics"  # told until the end
 _log = logging.getLogger("quire.serve")
-Handler = Callable[[Service, Exchange, str], Awaitable[None]]
+Handler = Callable[[AnyService, Exchange, str], Awaitable[None]]
 
 
 class HttpEndpoint:
@@ -31,7 +31,7 @@ class HttpEndpoint:
     """
 
     def __init__(
-        self, service: Service, path: str, handle: Handler, *, is_open: bool = False, is_quiet: bool = False
+        self, service: AnyService, path: str, handle: Handler, *, is_open: bool = False, is_quiet: bool = False
     ) -> None:
         self._service, self._path, self._handle, self._is_open = service, path, handle, is_open
         self._level = logging.DEBUG if is_quiet else logging.INFO

@@ -13,10 +13,13 @@ from quire.engine.front.stream import RunFailed
 from quire.serve.answers.chat_form import ChatForm
 from quire.serve.answers.completion_form import CompletionForm
 from quire.serve.answers.form import AnswerHead, Shown
-from quire.serve.answers.generate import StreamOptions, generate
-from quire.serve.auth import scope_of
-from quire.serve.errors import RETRY_AFTER, ApiError, told
-from quire.serve.exchange import ID, JSON, Exchange, encoded, encoded_list
+from quire.serve.any_service import AnyService, Generation
+from quire.serve.generate import StreamOptions, generate
+from quire.serve.http.auth import scope_of
+from quire.serve.http.errors import RETRY_AFTER, ApiError, told
+from quire.serve.http.exchange import ID, JSON, Exchange, encoded, encoded_list
+from quire.serve.http.settings import VERSION
+from quire.serve.inputs.tools import ToolPlan, plan_tools, template_tools
 from quire.serve.protocol.bodies import SAMPLING_NAMES, Body, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from quire.serve.protocol.bodies import GenerationBody as Asked
 from quire.serve.protocol.decode import LARGE, read_body
@@ -24,15 +27,12 @@ from quire.serve.protocol.openapi import document
 from quire.serve.protocol.parts import MOST_CHOICES_ASKED, StreamChoices
 from quire.serve.protocol.raw_parts import check_raw_parts, read_tokens
 from quire.serve.protocol.to_sampling import RetentionBounds, form_of, retention_of, sampling_of
-from quire.serve.service import Generation, Service
-from quire.serve.settings import VERSION
-from quire.serve.tools import ToolPlan, plan_tools, template_tools
 
 MAX_TOKENS = 16  # OpenAI's default for texts
 B = TypeVar("B", bound=Body)
 
 
-async def chat(service: Service, exchange: Exchange, tenant: str) -> None:
+async def chat(service: AnyService, exchange: Exchange, tenant: str) -> None:
     """POST /v1/chat/completions."""
     asked = await _read(service, exchange, ChatBody)
     plan = await service.large.do(exchange.body_size, lambda: _plan(service, asked))
@@ -40,13 +40,13 @@ async def chat(service: Service, exchange: Exchange, tenant: str) -> None:
         await _go_on_talking(service, exchange, tenant, asked, plan)
 
 
-def _plan(service: Service, asked: ChatBody) -> ToolPlan:
+def _plan(service: AnyService, asked: ChatBody) -> ToolPlan:
     """What its tools come to."""
     with _naming("tools"):
         return plan_tools(asked, service.prompts.template(bool(asked.tools) and asked.tool_choice != "none"))
 
 
-async def _go_on_talking(service: Service, exchange: Exchange, tenant: str, asked: ChatBody, plan: ToolPlan) -> None:
+async def _go_on_talking(service: AnyService, exchange: Exchange, tenant: str, asked: ChatBody, plan: ToolPlan) -> None:
     form = await service.large.do(exchange.body_size, lambda: form_of(asked))
     if form is not None and plan.form is not None:
         fact = "response_format or structured_outputs ask for a form as well"
@@ -64,14 +64,14 @@ async def _go_on_talking(service: Service, exchange: Exchange, tenant: str, aske
     await generate(service, exchange, wanted, answers, head, _stream_options(asked))
 
 
-async def completions(service: Service, exchange: Exchange, tenant: str) -> None:
+async def completions(service: AnyService, exchange: Exchange, tenant: str) -> None:
     """POST /v1/completions."""
     asked = await _read(service, exchange, CompletionBody)
     with _naming(_form_field(asked)):
         await _go_on_writing(service, exchange, tenant, asked)
 
 
-async def _go_on_writing(service: Service, exchange: Exchange, tenant: str, asked: CompletionBody) -> None:
+async def _go_on_writing(service: AnyService, exchange: Exchange, tenant: str, asked: CompletionBody) -> None:
     if asked.echo and asked.logprobs is not None:
         fact = "there are no logprobs of the prompt that would come with it"
         raise ApiError(400, say("echo", fact, "leave one of them out"), param="echo")
@@ -93,7 +93,7 @@ async def _go_on_writing(service: Service, exchange: Exchange, tenant: str, aske
     await generate(service, exchange, wanted, answers, head, _stream_options(asked))
 
 
-async def tokenize(service: Service, exchange: Exchange, tenant: str) -> None:
+async def tokenize(service: AnyService, exchange: Exchange, tenant: str) -> None:
     """POST /tokenize: a text, or a conversation."""
     asked = await _read(service, exchange, TokenizeBody)
     if (asked.prompt is None) == (asked.messages is None):
@@ -103,7 +103,7 @@ async def tokenize(service: Service, exchange: Exchange, tenant: str) -> None:
     )
 
 
-def _tokenized(service: Service, asked: TokenizeBody) -> bytes:
+def _tokenized(service: AnyService, asked: TokenizeBody) -> bytes:
     """The reply: large ones are made beside the event loop as well."""
     if asked.prompt is not None:
         tokens = service.prompts.of_text(asked.prompt, asked.add_special_tokens is not False)
@@ -114,29 +114,29 @@ def _tokenized(service: Service, asked: TokenizeBody) -> bytes:
     return head[:-1] + b',"tokens":' + encoded_list(tokens) + b',"token_strs":' + encoded_list(strings) + b"}"
 
 
-async def detokenize(service: Service, exchange: Exchange, tenant: str) -> None:
+async def detokenize(service: AnyService, exchange: Exchange, tenant: str) -> None:
     """POST /detokenize."""
     asked = await _read(service, exchange, DetokenizeBody)
     await exchange.reply_bytes(200, await service.large.do(exchange.body_size, lambda: _text_of(service, asked)), JSON)
 
 
-def _text_of(service: Service, asked: DetokenizeBody) -> bytes:
+def _text_of(service: AnyService, asked: DetokenizeBody) -> bytes:
     """The reply."""
     tokens = service.prompts.of_tokens(read_tokens(asked.tokens, "tokens"), "tokens")
     return encoded({"prompt": service.prompts.to_text(tokens, "tokens", special=True)})
 
 
-async def models(service: Service, exchange: Exchange, tenant: str) -> None:
+async def models(service: AnyService, exchange: Exchange, tenant: str) -> None:
     """GET /v1/models: the one there is."""
     await exchange.reply(200, {"object": "list", "data": [_model(service)]})
 
 
-async def model(service: Service, exchange: Exchange, tenant: str) -> None:
+async def model(service: AnyService, exchange: Exchange, tenant: str) -> None:
     """GET /v1/models/NAME, whose name the route has compared."""
     await exchange.reply(200, _model(service))
 
 
-async def health(service: Service, exchange: Exchange, tenant: str) -> None:
+async def health(service: AnyService, exchange: Exchange, tenant: str) -> None:
     """GET /health: whether it computes. 503 is for good: start it anew."""
     wrong = service.wrong
     if wrong is not None:
@@ -144,7 +144,7 @@ async def health(service: Service, exchange: Exchange, tenant: str) -> None:
     await exchange.reply(200, {"status": "ok"})
 
 
-async def ready(service: Service, exchange: Exchange, tenant: str) -> None:
+async def ready(service: AnyService, exchange: Exchange, tenant: str) -> None:
     """GET /ready: whether it takes requests, and every thread is at work."""
     if service.ending:
         raise ApiError(503, say("the server", "it is shutting down", "ask another one"), code="shutting_down")
@@ -155,23 +155,23 @@ async def ready(service: Service, exchange: Exchange, tenant: str) -> None:
     await health(service, exchange, tenant)
 
 
-async def version(service: Service, exchange: Exchange, tenant: str) -> None:
+async def version(service: AnyService, exchange: Exchange, tenant: str) -> None:
     """GET /version."""
     await exchange.reply(200, {"version": VERSION})
 
 
-async def metrics(service: Service, exchange: Exchange, tenant: str) -> None:
+async def metrics(service: AnyService, exchange: Exchange, tenant: str) -> None:
     """GET /metrics, for Prometheus: a tenant's own numbers, or to the operator, and where there are no keys, all."""
     data = service.metrics.text(tenant)
     await exchange.reply_bytes(200, data, "text/plain; version=0.0.4; charset=utf-8")
 
 
-async def openapi(service: Service, exchange: Exchange, tenant: str) -> None:
+async def openapi(service: AnyService, exchange: Exchange, tenant: str) -> None:
     """GET /openapi.json: what may be asked, for programs."""
     await exchange.reply(200, document(service.settings))
 
 
-async def live_page(service: Service, exchange: Exchange, tenant: str) -> None:
+async def live_page(service: AnyService, exchange: Exchange, tenant: str) -> None:
     """GET / and what the page asks for; who may look is decided there."""
     key = exchange.header(b"authorization").decode("latin-1")
     reply = await service.look(exchange.path, exchange.query.decode("latin-1"), key)
@@ -184,7 +184,7 @@ async def live_page(service: Service, exchange: Exchange, tenant: str) -> None:
 # -- what they share ---------------------------------------------------------------------------------------------------
 
 
-async def _read(service: Service, exchange: Exchange, kind: type[B]) -> B:
+async def _read(service: AnyService, exchange: Exchange, kind: type[B]) -> B:
     """The fields of a body, which asks for the model that there is."""
     settings = service.settings
     async with exchange.body(settings.max_body, settings.body_seconds, service.bodies) as data:
@@ -219,7 +219,7 @@ def _form_field(asked: Asked) -> str:
     return "response_format" if asked.structured_outputs is None else "structured_outputs"
 
 
-def _model(service: Service) -> dict[str, Any]:
+def _model(service: AnyService) -> dict[str, Any]:
     name = service.settings.model_name
     made = {"id": name, "object": "model", "created": service.created, "owned_by": "quire", "root": name}
     return {**made, "max_model_len": service.longest}
@@ -237,7 +237,7 @@ def _cut(prompt: list[int], asked: Asked, longest: int) -> list[int]:
     return prompt[:most] if asked.truncation_side == "right" else prompt[-most:]
 
 
-def _room(service: Service, prompts: list[list[int]], most: int | None, param: str) -> int:
+def _room(service: AnyService, prompts: list[list[int]], most: int | None, param: str) -> int:
     """`max_tokens`, or as many as there is room for behind the prompt."""
     length = max(map(len, prompts))
     room = service.longest - length
@@ -249,7 +249,7 @@ def _room(service: Service, prompts: list[list[int]], most: int | None, param: s
     return room if most is None else most
 
 
-def _head(service: Service, exchange: Exchange, asked: Asked, kind: str) -> AnswerHead:
+def _head(service: AnyService, exchange: Exchange, asked: Asked, kind: str) -> AnswerHead:
     given = asked.request_id
     if given is not None and not exchange.has_own_id:
         if ID.fullmatch(given) is None:
@@ -259,7 +259,7 @@ def _head(service: Service, exchange: Exchange, asked: Asked, kind: str) -> Answ
     return AnswerHead(f"{kind}-{exchange.id}", service.now(), service.settings.model_name)
 
 
-def _shown(service: Service, asked: Asked, head: AnswerHead, logprobs: bool) -> Shown:
+def _shown(service: AnyService, asked: Asked, head: AnswerHead, logprobs: bool) -> Shown:
     words = service.id_words if asked.return_tokens_as_token_ids else service.words
     return Shown(head, words, logprobs, bool(asked.return_token_ids))
 
@@ -272,7 +272,7 @@ def _stream_options(asked: Asked) -> StreamOptions:
 
 
 def _generation(
-    service: Service, asked: Asked, prompts: list[list[int]], sampling: Sampling, tenant: str
+    service: AnyService, asked: Asked, prompts: list[list[int]], sampling: Sampling, tenant: str
 ) -> Generation:
     settings = service.settings
     bounds = RetentionBounds(settings.max_retain_seconds, settings.max_retain_priority)

@@ -18,11 +18,11 @@ from types import FrameType
 import uvicorn
 
 from quire.core.records.errors import InputError, say, shown
-from quire.serve.app import ShortWay
+from quire.serve.any_service import AnyService
+from quire.serve.app import make_app
 from quire.serve.connections.acceptor import Acceptor
 from quire.serve.connections.connection import BoundedConnection
 from quire.serve.connections.open_connections import OpenConnections
-from quire.serve.service import Service
 
 LEAVE = 5.0  # seconds for cut answers to be told, behind the grace
 LOOK = 0.1  # seconds between looks whether a second signal has come
@@ -32,14 +32,14 @@ BACKLOG = 2048
 class Server(uvicorn.Server):
     """Serves until a signal, or until `should_exit`; `grace` seconds are for answers under way."""
 
-    def __init__(self, service: Service, *, grace: float = 30.0, tls: tuple[str, str] | None = None) -> None:
+    def __init__(self, service: AnyService, *, grace: float = 30.0, tls: tuple[str, str] | None = None) -> None:
         check_grace(grace)
         self.service, self.grace = service, grace
         self.on_ready: Callable[[], object] = lambda: None  # called when it listens
         self.connections: OpenConnections[BoundedConnection] = OpenConnections(service.settings.max_connections)
         cert, key = tls or (None, None)
         config = uvicorn.Config(
-            ShortWay(service), log_config=None, access_log=False, server_header=False, lifespan="off",
+            make_app(service), log_config=None, access_log=False, server_header=False, lifespan="off",
             timeout_graceful_shutdown=int(LEAVE), ssl_certfile=cert, ssl_keyfile=key, backlog=BACKLOG,
             proxy_headers=False,  # nothing here depends on who a proxy says has asked
             ws="none",

@@ -1,84 +1,36 @@
-"""Service: what all endpoints of a server share: the LLM, its settings, its metrics, the streams that are open.
-
-Submits what was asked, and cuts what is left at the end. Knows no HTTP.
-"""
+"""Service: the server of one LLM in this process. Submits what was asked, and cuts what is left at the end."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
-from quire.core.records.errors import say
-from quire.core.records.identity import Scope
 from quire.core.records.request import Request
-from quire.core.records.retain import Retention
-from quire.engine.choose.sampling import Sampling
 from quire.engine.engine import Engine
 from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
-from quire.engine.step.turns.tenant import Together
 from quire.engine.watch import troubles
 from quire.serve.answers.answer_stream import AnswerStream, LoopStream
-from quire.serve.answers.token_words import TokenWords
-from quire.serve.auth import NOBODY
-from quire.serve.errors import RETRY_AFTER, ApiError
-from quire.serve.exchange import BodyRoom
+from quire.serve.any_service import AnyService, Generation
+from quire.serve.http.settings import ServeSettings
 from quire.serve.metrics.engine_source import EngineSource
-from quire.serve.metrics.http_metrics import HttpMetrics
 from quire.serve.metrics.metrics import Metrics
-from quire.serve.prompts import Prompts
-from quire.serve.protocol.large_work import LargeWork
-from quire.serve.settings import ServeSettings
 from quire.viewer.routes import PageRoutes, Reply
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """What shall be generated: the same for each of its prompts."""
-
-    prompts: list[list[int]]
-    sampling: Sampling
-    scope: Scope
-    retention: Retention | None = None
-    tenant: str = NOBODY
-
-    @property
-    def share(self) -> str | Together | None:
-        """As which its prompts take their turns; None: turns of its own, one share for all its prompts."""
-        if self.tenant == NOBODY and len(self.prompts) > 1:
-            return Together(secrets.token_hex(8))
-        return self.tenant or None
-
-    def __repr__(self) -> str:
-        return f"Generation({len(self.prompts)} prompts, {self.sampling!r})"
-
-
-class Service:
+class Service(AnyService):
     """One server's. It does not own the LLM: whoever made that closes it."""
 
     def __init__(self, llm: LLM, settings: ServeSettings) -> None:
-        self.llm, self.settings = llm, settings
-        self.created = int(time.time())
-        self.longest: int = llm.loop.call(longest_request)  # tokens of a prompt and its answer
-        vocabulary = llm.loop.engine.vocabulary
-        self.prompts = Prompts(llm.model.tokenizer, settings.max_characters * self.longest, vocabulary)
-        self.words, self.id_words = TokenWords(llm.model.tokenizer), TokenWords(None)
-        self._run_metrics = Metrics(llm, settings.model_name, self.longest)
-        self.metrics: HttpMetrics = self._run_metrics
-        self.bodies = BodyRoom(settings.max_bodies)
-        self.large = LargeWork()
+        longest: int = llm.loop.call(longest_request)
+        self._run_metrics = Metrics(llm, settings.model_name, longest)
+        super().__init__(settings, llm.model.tokenizer, longest, llm.loop.engine.vocabulary, self._run_metrics)
+        self.llm = llm
         self._streams: set[Stream] = set()
         self._viewed = EngineSource(llm, settings.model_name) if settings.has_viewer else None
         self.page = None if self._viewed is None else _page(self._viewed, settings)  # None: there is no live page
-        self.ending = False  # it takes no more
-
-    def __repr__(self) -> str:
-        return f"Service({self.settings.model_name}, {len(self._streams)} streams{', ending' if self.ending else ''})"
 
     @property
     def wrong(self) -> str | None:
@@ -89,10 +41,6 @@ class Service:
     def troubles(self) -> dict[str, str]:
         """By part what is wrong with its threads; while there is something, others should be asked."""
         return troubles(self.llm)
-
-    def now(self) -> int:
-        """The time of a reply, as clients know it."""
-        return int(time.time())
 
     @property
     def num_streams(self) -> int:
@@ -128,15 +76,9 @@ class Service:
             return None
         return await asyncio.to_thread(self.page.answer, path, query, authorization)
 
-    def check_open(self) -> None:
-        """Refuse what comes after the end has begun."""
-        if self.ending:
-            fact, cure = "the server is shutting down", "ask another one"
-            raise ApiError(503, say("the request", fact, cure), code="shutting_down", headers=RETRY_AFTER)
-
     def end(self) -> None:
         """Take no more; whoever waits for a place is sent away. What is under way goes on."""
-        self.ending = True
+        super().end()
         self.llm.loop.drain(0)
 
     def cut(self) -> None:

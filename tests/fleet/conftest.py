@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-NEEDS = ("torch", "transformers", "fastapi", "uvicorn", "prometheus_client", "zmq", "msgspec")
+NEEDS = ("torch", "transformers", "starlette", "uvicorn", "prometheus_client", "zmq", "msgspec")
 MISSING = [name for name in NEEDS if importlib.util.find_spec(name) is None]
 collect_ignore_glob = ["test_*.py"] if MISSING else []
 

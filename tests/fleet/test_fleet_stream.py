@@ -13,7 +13,7 @@ from quire.engine import Sampling
 from quire.engine.front.feed import Piece
 from quire.fleet.fleet_stream import FleetLimits, FleetStream
 from quire.fleet.work import FleetWork, MorePieces, Taken, WorkerMessage
-from quire.serve.errors import ApiError
+from quire.serve.http.errors import ApiError
 
 
 class Endless:

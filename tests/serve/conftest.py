@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from .rig import Serving
 
-NEEDS = ("torch", "transformers", "fastapi", "uvicorn", "prometheus_client", "msgspec")
+NEEDS = ("torch", "transformers", "starlette", "uvicorn", "prometheus_client", "msgspec")
 MISSING = [name for name in NEEDS if importlib.util.find_spec(name) is None]
 collect_ignore_glob = ["test_*.py"] if MISSING else []
 

@@ -17,6 +17,7 @@ from typing import Any
 from quire import check
 from quire.engine import LLM, EngineConfig, Model, of
 from quire.serve import Server, ServeSettings, Service, bind
+from quire.serve.any_service import AnyService
 
 from ..engine import families
 from ..engine.threads import PATIENCE, until
@@ -78,7 +79,7 @@ class HttpAsker:
     """Asks a server of this process, each time on a connection of its own."""
 
     port: int
-    service: Service
+    service: AnyService
 
     @property
     def url(self) -> str:

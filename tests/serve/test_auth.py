@@ -15,7 +15,7 @@ from quire import Cache, CacheConfig, InputError, QuireError, Request, Scope, Ti
 from quire.engine import Engine
 from quire.engine.step.branch import Run
 from quire.serve import ApiKeys
-from quire.serve.auth import NOBODY, scope_of
+from quire.serve.http.auth import NOBODY, scope_of
 
 from .rig import HELLO, Serving, serving, tiny_model
 

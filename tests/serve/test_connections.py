@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from quire import InputError
-from quire.serve import ServeSettings, exchange
+from quire.serve import ServeSettings
 from quire.serve.connections import acceptor, lingering, open_connections
 from quire.serve.connections.open_connections import OpenConnections
+from quire.serve.http import exchange
 
 from ..engine.threads import PATIENCE, until
 from .rig import NAME, Serving, Wire, serving

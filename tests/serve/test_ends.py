@@ -293,11 +293,11 @@ def test_memory_that_cannot_suffice_is_refused_before_the_model_is_loaded(
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:
-    code = "import sys; sys.modules['fastapi'] = None; from quire.tools import cli; sys.exit(cli.main(['serve']))"
+    code = "import sys; sys.modules['starlette'] = None; from quire.tools import cli; sys.exit(cli.main(['serve']))"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 2 and ran.stdout == ""
     assert ran.stderr.startswith(
-        "quire serve: quire.serve: it needs fastapi, uvicorn, httptools, msgspec and prometheus_client ("
+        "quire serve: quire.serve: it needs starlette, uvicorn, httptools, msgspec and prometheus_client ("
     )
     assert ran.stderr.endswith("; pip install 'quire-kv[serve]' (in a checkout: pip install '.[serve]')\n")
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from quire import InputError
-from quire.serve import ServeSettings, exchange, routes
-from quire.serve.answers import generate
-from quire.serve.prompts import decoder
+from quire.serve import ServeSettings, generate, routes
+from quire.serve.http import exchange
+from quire.serve.inputs.prompts import decoder
 from quire.serve.protocol.decode import LARGE, read_body
 from quire.serve.protocol.large_work import LargeWork
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from quire.serve.errors import ApiError
+from quire.serve.http.errors import ApiError
+from quire.serve.inputs.tools import AnswerReader, AutoReader, NamedReader, RequiredReader, ToolCallDelta, plan_tools
 from quire.serve.protocol.bodies import ChatBody
 from quire.serve.protocol.decode import read_body
-from quire.serve.tools import AnswerReader, AutoReader, NamedReader, RequiredReader, ToolCallDelta, plan_tools
 
 from .rig import HELLO, serving, tiny_model
 

@@ -9,7 +9,7 @@ import pytest
 
 from quire import InputError
 from quire.engine import Sampling
-from quire.serve import ApiKeys, ServeSettings
+from quire.serve import ApiKeys, ServeSettings, Service
 from quire.viewer.routes import PATHS, RECEIPT, SNAPSHOT
 
 from ..engine.threads import until
@@ -91,8 +91,8 @@ def test_who_waits_is_told() -> None:
         engine = server.llm.loop.engine
         server.valve.shut()
         server.llm.loop.call(lambda own: [own.submit([1, 2, 3], Sampling(max_tokens=2)) for _ in range(3)])
-        source = server.service.page.snapshots.source if server.service.page is not None else None
-        assert source is not None
+        assert isinstance(server.service, Service) and server.service.page is not None
+        source = server.service.page.snapshots.source
         until(lambda: len(engine.scheduler.waiting) == 2)
         assert [(one.tokens, one.found) for one in source.waiting()] == [(3, -1)] * 2
         assert all(one.seconds >= 0 for one in source.waiting())

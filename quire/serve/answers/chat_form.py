@@ -9,8 +9,8 @@ from quire.engine.front.feed import Piece
 from quire.engine.step.branch import Answer
 from quire.serve.answers.form import Shown, finish_reason, quoted
 from quire.serve.answers.logprobs import chat_logprobs
-from quire.serve.exchange import encoded
-from quire.serve.tools import AnswerReader, ToolCallDelta, ToolPlan
+from quire.serve.http.exchange import encoded
+from quire.serve.inputs.tools import AnswerReader, ToolCallDelta, ToolPlan
 
 CALLS = "tool_calls"
 

@@ -9,7 +9,7 @@ from quire.engine.front.feed import Piece
 from quire.engine.step.branch import Answer
 from quire.serve.answers.form import Shown, finish_reason, quoted
 from quire.serve.answers.logprobs import completion_logprobs
-from quire.serve.exchange import encoded
+from quire.serve.http.exchange import encoded
 
 
 class CompletionForm:

@@ -11,7 +11,7 @@ from quire.core.records.errors import say
 from quire.engine.front.feed import Piece
 from quire.engine.step.branch import Answer
 from quire.serve.answers.token_words import TokenWords
-from quire.serve.errors import ApiError
+from quire.serve.http.errors import ApiError
 
 FINISHES = {"eos": "stop", "stop": "stop", "length": "length"}
 quoted = json.encoder.encode_basestring  # a string as JSON, without escapes that nobody needs

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from quire.core.records.errors import say
 from quire.serve.connections.lingering import LingeringTransport
 from quire.serve.connections.open_connections import OpenConnections
-from quire.serve.errors import ApiError
+from quire.serve.http.errors import ApiError
 
 MOST_HEAD = 64 << 10  # bytes of a request's line, headers and trailers
 HEAD_SECONDS = 10.0  # until a head is complete, from the connection or from its first byte

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from quire.serve.auth import NOBODY
+from quire.serve.http.auth import NOBODY
 from quire.serve.metrics.families import LABELS
 from quire.serve.metrics.tallies import Tallies
 

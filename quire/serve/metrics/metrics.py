@@ -12,7 +12,7 @@ from typing import NamedTuple
 from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
 from quire.engine.step.branch import Run
-from quire.serve.auth import NOBODY
+from quire.serve.http.auth import NOBODY
 from quire.serve.metrics.engine_collector import EngineCollector
 from quire.serve.metrics.http_metrics import BETWEEN, HttpMetrics
 from quire.serve.metrics.regret_collector import RegretCollector

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from msgspec import DecodeError, Raw, Struct, ValidationError, json
 
 from quire.core.records.errors import say, shown
-from quire.serve.errors import ApiError
+from quire.serve.http.errors import ApiError
 from quire.serve.protocol.extent import MOST_DEPTH, MOST_DIGITS, PIECE, Extent, outside_strings
 from quire.serve.protocol.faults import KINDS, fault_of
 from quire.serve.protocol.parts import MOST_TOKENS

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from quire.serve.errors import TYPES
+from quire.serve.http.errors import TYPES
+from quire.serve.http.settings import VERSION, ServeSettings
 from quire.serve.protocol.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
-from quire.serve.settings import VERSION, ServeSettings
 
 _ERROR = {
     "type": "object", "required": ["error"],

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, json
 
 from quire.core.records.errors import say, shown
-from quire.serve.errors import ApiError
+from quire.serve.http.errors import ApiError
 from quire.serve.protocol.decode import LARGE, MOST_VALUES, check_extent, with_whole_numbers
 from quire.serve.protocol.extent import Extent
 from quire.serve.protocol.faults import KINDS, fault_of

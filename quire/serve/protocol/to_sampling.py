@@ -15,7 +15,7 @@ from quire.core.records.errors import say, shown
 from quire.core.records.retain import RetainRange, Retention
 from quire.engine.choose.sampling import Sampling
 from quire.engine.choose.structured import StructuredOutputs
-from quire.serve.errors import ApiError
+from quire.serve.http.errors import ApiError
 from quire.serve.protocol.bodies import ChatBody, GenerationBody
 from quire.serve.protocol.parts import JsonObjectFormat, JsonSchemaFormat, Keep, KeptRange, Structured
 from quire.serve.protocol.raw_parts import kind_of, read_object, read_text

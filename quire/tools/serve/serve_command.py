@@ -124,9 +124,9 @@ def _add_outside(parser: ArgumentParser) -> None:
 def _prepare(options: Namespace, tell: Callable[[str], None]) -> tuple[ServeSettings, socket]:
     """Everything that can be wrong before a model is loaded, which takes long."""
     from quire.serve import ApiKeys, ServeSettings, bind
-    from quire.serve.auth import ENVIRONMENT
+    from quire.serve.http.auth import ENVIRONMENT
+    from quire.serve.http.settings import LOOPBACK
     from quire.serve.server import check_grace, check_tls
-    from quire.serve.settings import LOOPBACK
 
     check_grace(options.grace)
     _check_memory(options)

@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any
 
 from quire.core.records.errors import QuireError, say, shown
-from quire.serve.errors import RETRY_AFTER, ApiError
+from quire.serve.http.errors import RETRY_AFTER, ApiError
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

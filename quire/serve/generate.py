@@ -14,8 +14,8 @@ from quire.engine.front.feed import Piece
 from quire.serve.answers.answer_stream import AnswerStream
 from quire.serve.answers.form import AnswerForm, AnswerHead
 from quire.serve.answers.usage import usage_of
-from quire.serve.exchange import JSON, Exchange, encoded
-from quire.serve.service import Generation, Service
+from quire.serve.any_service import AnyService, Generation
+from quire.serve.http.exchange import JSON, Exchange, encoded
 
 LARGE_CHOICE = 1 << 14  # bytes of a choice behind which others have their turn
 AHEAD = 64  # batches of pieces that several prompts may have waiting for the client
@@ -33,8 +33,9 @@ class StreamOptions:
 
 
 async def generate(
-    service: Service, exchange: Exchange, wanted: Generation, form: AnswerForm, head: AnswerHead, options: StreamOptions
-) -> None:
+    service: AnyService, exchange: Exchange, wanted: Generation, form: AnswerForm, head: AnswerHead,
+    options: StreamOptions,
+) -> None:  # fmt: skip
     """Compute and reply. When the client leaves, nothing of it goes on."""
     async with exchange.watched(), service.streams(wanted) as streams:
         if options.stream:
@@ -63,7 +64,7 @@ class _Events:
     """One reply as events."""
 
     def __init__(
-        self, service: Service, exchange: Exchange, streams: list[AnswerStream], form: AnswerForm, head: AnswerHead,
+        self, service: AnyService, exchange: Exchange, streams: list[AnswerStream], form: AnswerForm, head: AnswerHead,
         options: StreamOptions,
     ) -> None:  # fmt: skip
         self._service, self._exchange, self._streams, self._form = service, exchange, streams, form

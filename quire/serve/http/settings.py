@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from quire.core.records.errors import InputError, check_text, say, shown
 from quire.core.records.tuples import keep_tuples
-from quire.serve.auth import ApiKeys
+from quire.serve.http.auth import ApiKeys
 from quire.viewer.routes import PageKey, checked_key
 
 VERSION: str = importlib.import_module("quire").__version__

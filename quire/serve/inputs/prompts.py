@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Raw, UnsetType
 
 from quire.core.records.errors import say, shown
-from quire.serve.errors import ApiError
+from quire.serve.http.errors import ApiError
 from quire.serve.protocol.bodies import MOST_KWARGS, ChatBody, CompletionBody, TokenizeBody
 from quire.serve.protocol.decode import MOST_IN
 from quire.serve.protocol.parts import Call, Message

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from quire.core.records.errors import say, shown
 from quire.engine.choose.structured import StructuredOutputs
-from quire.serve.errors import ApiError
+from quire.serve.http.errors import ApiError
 from quire.serve.protocol.bodies import ChatBody
 from quire.serve.protocol.parts import ChosenTool, Tool
 from quire.serve.protocol.raw_parts import read_object
