@@ -20,9 +20,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from quire import Cache
-from quire.integrations.vllm.cache_groups import cache_config
-from quire.integrations.vllm.options import ConnectorOptions
-from quire.integrations.vllm.orders import StepOrders, WorkerReport
+from quire.integrations.vllm.common.cache_groups import cache_config
+from quire.integrations.vllm.common.options import ConnectorOptions
+from quire.integrations.vllm.common.orders import StepOrders, WorkerReport
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 
 WINDOW = 1024  # tokens

@@ -19,8 +19,8 @@ import numpy as np
 from quire import Cache, CacheConfig, Request, TierConfig
 from quire.core.records.request import Int32
 from quire.core.state.claim import Refusal
-from quire.integrations.vllm.cache_groups import HOST, cache_config
-from quire.integrations.vllm.options import ConnectorOptions
+from quire.integrations.vllm.common.cache_groups import HOST, cache_config
+from quire.integrations.vllm.common.options import ConnectorOptions
 
 BLOCK, WINDOW, PAGE, PART = 32, 1024, 64 << 10, 12  # tokens, tokens, bytes, blocks
 

@@ -31,7 +31,7 @@ from quire import (
 )
 from quire.core.admission.prefetch import Prefetch
 from quire.core.records.plan import Plan
-from quire.integrations.vllm.cache_groups import layer_group
+from quire.integrations.vllm.common.cache_groups import layer_group
 from quire.tiers import ArenaTier, PageLayout
 from quire.tiers.disk import DiskFolder, DiskKeeper
 from quire.tiers.shared import SharedCache, SharedConfig, Turns

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from quire import Request, check
-from quire.integrations.vllm.cache_groups import HOST
-from quire.integrations.vllm.identity import media_of, scope_of
-from quire.integrations.vllm.orders import WorkerReport
+from quire.integrations.vllm.common.cache_groups import HOST
+from quire.integrations.vllm.common.identity import media_of, scope_of
+from quire.integrations.vllm.common.orders import WorkerReport
 from tests.integrations.pool_scheduler import Part, PoolScheduler, Run
 from tests.integrations.toy_parts import SIZE, Tables, ToyRequest
 

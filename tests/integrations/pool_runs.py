@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from quire.integrations.vllm.stores import page_stores
+from quire.integrations.vllm.requests import page_stores
 from tests.integrations.pool_engine import PoolEngine
 from tests.integrations.pool_scheduler import LONGEST
 from tests.integrations.toy_parts import SIZE, ToyRequest

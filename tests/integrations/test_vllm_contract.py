@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from quire import Request, Scope, check
-from quire.integrations.vllm.cache_groups import HOST
-from quire.integrations.vllm.orders import BadPage, StepOrders, WorkerReport
+from quire.integrations.vllm.common.cache_groups import HOST
+from quire.integrations.vllm.common.orders import BadPage, StepOrders, WorkerReport
 from quire.integrations.vllm.scheduler_side import MOST_FAILURES, PATIENCE
 from tests.integrations.toy_engine import ToyEngine
 from tests.integrations.toy_parts import SIZE, ToyRequest, requests

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from quire.integrations.vllm.orders import BadPage, Copy, Part, StepOrders, WorkerReport
-from quire.integrations.vllm.stores.left_blocks import LeftBlocks
-from quire.integrations.vllm.stores.page_stores import fresh_blocks
+from quire.integrations.vllm.common.orders import BadPage, Copy, Part, StepOrders, WorkerReport
+from quire.integrations.vllm.requests.left_blocks import LeftBlocks
+from quire.integrations.vllm.requests.page_stores import fresh_blocks
 from quire.integrations.vllm.worker.worker_side import WorkerSide
 from tests.integrations.test_vllm_contract import ask, kept, stored
 from tests.integrations.test_vllm_spread import begun, blocks_of, go_on

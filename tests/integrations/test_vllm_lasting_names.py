@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from quire import CacheConfig, InputError, LayerGroup, TierConfig
-from quire.integrations.vllm.cache_groups import check_outer
-from quire.integrations.vllm.options import ConnectorOptions
+from quire.integrations.vllm.common.cache_groups import check_outer
+from quire.integrations.vllm.common.options import ConnectorOptions
 from quire.integrations.vllm.outer.model_print import model_print
 from quire.integrations.vllm.outer.page_memory import MemoryShape
 from quire.integrations.vllm.reports.recording import RequestRecording

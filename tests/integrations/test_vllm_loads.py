@@ -12,10 +12,10 @@ import pytest
 from quire import Request
 from quire.core.admission.find import Found
 from quire.core.records.request import PLAIN
-from quire.integrations.vllm.cache_groups import HOST
-from quire.integrations.vllm.orders import BadPage, Part, WorkerReport
-from quire.integrations.vllm.request_tokens import RequestTokens
-from quire.integrations.vllm.stay import Stay
+from quire.integrations.vllm.common.cache_groups import HOST
+from quire.integrations.vllm.common.orders import BadPage, Part, WorkerReport
+from quire.integrations.vllm.common.request_tokens import RequestTokens
+from quire.integrations.vllm.requests.stay import Stay
 from tests.integrations.test_vllm_contract import PROMPT, ask, filled, kept, stored
 from tests.integrations.test_vllm_spread import go_on
 from tests.integrations.toy_engine import ToyEngine

@@ -13,9 +13,9 @@ import torch
 
 import quire.integrations.vllm as package
 from quire import InputError, MissingExtra
-from quire.integrations.vllm.cache_groups import cache_config, check_engine, num_slots
-from quire.integrations.vllm.options import ConnectorOptions, check_version, read_options
-from quire.integrations.vllm.orders import BadPage, Copy, Part, StepOrders, WorkerReport
+from quire.integrations.vllm.common.cache_groups import cache_config, check_engine, num_slots
+from quire.integrations.vllm.common.options import ConnectorOptions, check_version, read_options
+from quire.integrations.vllm.common.orders import BadPage, Copy, Part, StepOrders, WorkerReport
 from quire.integrations.vllm.worker.host_pages import HostPages, group_layers, layer_blocks
 from tests.integrations.toy_parts import FullAttentionSpec, SlidingWindowSpec
 

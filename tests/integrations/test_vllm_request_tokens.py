@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from quire.integrations.vllm.request_tokens import MORE, RequestTokens
+from quire.integrations.vllm.common.request_tokens import MORE, RequestTokens
 
 
 class Constant(Sequence[int]):

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from quire import Cache, Request, Scope
-from quire.integrations.vllm.cache_groups import HOST, cache_config
-from quire.integrations.vllm.identity import scope_of
-from quire.integrations.vllm.options import ConnectorOptions
-from quire.integrations.vllm.orders import Copy, StepOrders, WorkerReport
+from quire.integrations.vllm.common.cache_groups import HOST, cache_config
+from quire.integrations.vllm.common.identity import scope_of
+from quire.integrations.vllm.common.options import ConnectorOptions
+from quire.integrations.vllm.common.orders import Copy, StepOrders, WorkerReport
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from tests.integrations.test_vllm_contract import ask, filled, kept, stored
 from tests.integrations.toy_engine import ToyEngine

@@ -17,11 +17,11 @@ import torch
 
 from quire import Cache, Found, Request, check
 from quire.core.records.config import Eviction
-from quire.integrations.vllm import orders
-from quire.integrations.vllm.cache_groups import HOST, cache_config, slot_bytes
-from quire.integrations.vllm.identity import scope_of
-from quire.integrations.vllm.options import ConnectorOptions
-from quire.integrations.vllm.orders import StepOrders, WorkerReport
+from quire.integrations.vllm.common import orders
+from quire.integrations.vllm.common.cache_groups import HOST, cache_config, slot_bytes
+from quire.integrations.vllm.common.identity import scope_of
+from quire.integrations.vllm.common.options import ConnectorOptions
+from quire.integrations.vllm.common.orders import StepOrders, WorkerReport
 from quire.integrations.vllm.reports.kv_events import EventTranslator, StoredBlocks
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.worker.host_pages import HostPages

@@ -9,7 +9,7 @@ import pytest
 
 from quire import InputError, Request, Span
 from quire.core.store import StoreName
-from quire.integrations.vllm.cache_groups import layer_group
+from quire.integrations.vllm.common.cache_groups import layer_group
 from tests.integrations.test_vllm_options import MambaSpec, group
 from tests.scenarios.conftest import decode, release, start_of, tokens
 from tests.scenarios.test_junctions import ask

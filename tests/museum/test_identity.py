@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from quire import Scope
-from quire.integrations.vllm.identity import media_of
+from quire.integrations.vllm.common.identity import media_of
 from tests.integrations.lasting_engine import SECONDS, LastingEngine
 from tests.integrations.test_vllm_contract import image
 from tests.integrations.test_vllm_outer import disk_at

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from quire import InputError
-from quire.integrations.vllm.cache_groups import num_slots, slot_bytes
+from quire.integrations.vllm.common.cache_groups import num_slots, slot_bytes
 from quire.integrations.vllm.outer.page_memory import MemoryShape, PageMemory
 from quire.integrations.vllm.worker.host_pages import HostPages
 from quire.tiers.host_limit import check_host_memory, memory_limit

@@ -9,7 +9,7 @@ import numpy as np
 
 from quire import Cache, Refusal, Request, Scope, check
 from quire.core.store import StoreName
-from quire.integrations.vllm.cache_groups import HOST
+from quire.integrations.vllm.common.cache_groups import HOST
 from quire.transfer.wire.verdict import Key, Outcome
 from tests.integrations.toy_engine import ToyEngine
 from tests.museum.toys import PROMPT, ask, carry_out, load, placed, right, serve

@@ -11,7 +11,7 @@ import pytest
 
 from quire import LayerGroup, Request
 from quire.core.store import StoreName
-from quire.integrations.vllm.orders import BadPage, WorkerReport
+from quire.integrations.vllm.common.orders import BadPage, WorkerReport
 from quire.integrations.vllm.reports.kv_events import RemovedBlocks, StoredBlocks
 from tests.events.lives import build, ids, run
 from tests.events.test_index import Worker

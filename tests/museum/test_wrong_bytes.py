@@ -17,8 +17,8 @@ import torch
 
 from quire import InputError, Kind, Request
 from quire.core.store import StoreName
-from quire.integrations.vllm.cache_groups import layer_group
-from quire.integrations.vllm.orders import Copy, Part
+from quire.integrations.vllm.common.cache_groups import layer_group
+from quire.integrations.vllm.common.orders import Copy, Part
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.worker.host_pages import HostPages, check_named, check_sizes, group_layers
 from quire.tiers import ArenaTier, Mover, PageLayout

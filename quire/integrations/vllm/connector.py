@@ -29,9 +29,9 @@ except ImportError as missing:
     cure = "run it inside vLLM's environment: pip install vllm, then pip install quire-kv there"
     raise MissingExtra(say("quire.integrations.vllm.QuireConnector", f"it needs vLLM ({missing})", cure)) from missing
 
-from quire.integrations.vllm.cache_groups import cache_config, check_engine, check_outer, num_slots
-from quire.integrations.vllm.options import check_version, read_options
-from quire.integrations.vllm.orders import StepOrders, WorkerReport
+from quire.integrations.vllm.common.cache_groups import cache_config, check_engine, check_outer, num_slots
+from quire.integrations.vllm.common.options import check_version, read_options
+from quire.integrations.vllm.common.orders import StepOrders, WorkerReport
 from quire.integrations.vllm.outer.model_print import model_print
 from quire.integrations.vllm.outer.outer_pages import OuterPages
 from quire.integrations.vllm.outer.page_memory import MemoryShape, PageMemory, announce_region
@@ -39,7 +39,7 @@ from quire.integrations.vllm.reports.kv_events import EventTranslator, RemovedBl
 from quire.integrations.vllm.reports.metrics import QuirePromMetrics, QuireStats
 from quire.integrations.vllm.reports.recording import RequestRecording
 from quire.integrations.vllm.scheduler_side import SchedulerSide
-from quire.integrations.vllm.stores.page_stores import fresh_blocks
+from quire.integrations.vllm.requests.page_stores import fresh_blocks
 from quire.integrations.vllm.worker.host_pages import (
     HostPages,
     RankMemory,

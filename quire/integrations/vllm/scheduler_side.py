@@ -18,18 +18,18 @@ from secrets import randbits
 from typing import Any
 
 from quire.core.cache import Cache
-from quire.integrations.vllm.cache_groups import HOST
-from quire.integrations.vllm.identity import PARAMS, EngineRequest, adapter_name, can_share, params_of, scope_of
+from quire.integrations.vllm.common.cache_groups import HOST
+from quire.integrations.vllm.common.identity import PARAMS, EngineRequest, adapter_name, can_share, params_of, scope_of
 from quire.integrations.vllm.landed_loads import LandedLoads
-from quire.integrations.vllm.options import ConnectorOptions
-from quire.integrations.vllm.orders import BadPage, Copy, Part, StepOrders, WorkerReport
+from quire.integrations.vllm.common.options import ConnectorOptions
+from quire.integrations.vllm.common.orders import BadPage, Copy, Part, StepOrders, WorkerReport
 from quire.integrations.vllm.outer.outer_pages import OuterPages
 from quire.integrations.vllm.reports.connector_counts import ConnectorCounts
 from quire.integrations.vllm.reports.kv_events import EventTranslator
 from quire.integrations.vllm.reports.recording import RequestRecording
-from quire.integrations.vllm.request_tokens import RequestTokens
-from quire.integrations.vllm.stay import NULL, Stay, StoreJob, Tables
-from quire.integrations.vllm.stores.page_stores import PageStores
+from quire.integrations.vllm.common.request_tokens import RequestTokens
+from quire.integrations.vllm.requests.stay import NULL, Stay, StoreJob, Tables
+from quire.integrations.vllm.requests.page_stores import PageStores
 
 MOST_FAILURES = 3  # loads of one request that may fail before it is offered nothing more
 PATIENCE = 60.0  # seconds for which a job keeps an engine without requests awake

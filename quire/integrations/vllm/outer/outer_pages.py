@@ -22,7 +22,7 @@ from quire.core.records.errors import QuireError, StateError
 from quire.core.records.request import Request
 from quire.core.state.claim import Refusal
 from quire.core.state.prepared import Prepared
-from quire.integrations.vllm.options import ConnectorOptions
+from quire.integrations.vllm.common.options import ConnectorOptions
 from quire.integrations.vllm.outer.model_print import AdapterNames
 from quire.integrations.vllm.outer.page_memory import PageMemory, SharedMemoryTier
 from quire.tiers.arena import ArenaTier

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quire.core.cache import Cache
-from quire.integrations.vllm.cache_groups import HOST
+from quire.integrations.vllm.common.cache_groups import HOST
 from quire.integrations.vllm.outer.outer_pages import OuterCounts, OuterPages
 
 COUNTERS = {  # name: what it counts

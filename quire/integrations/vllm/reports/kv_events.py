@@ -18,8 +18,8 @@ from quire.core.cache import Cache
 from quire.core.records.events import Cleared, EventBatch, Moved, Removed, Stored
 from quire.core.records.request import Int32, Request
 from quire.core.store import open_store
-from quire.integrations.vllm.cache_groups import HOST
-from quire.integrations.vllm.identity import EngineRequest
+from quire.integrations.vllm.common.cache_groups import HOST
+from quire.integrations.vllm.common.identity import EngineRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ import numpy as np
 from quire.core.records.identity import Scope
 from quire.core.records.request import Request
 from quire.core.trace.recorder import ArrivedRequest, TraceRecorder
-from quire.integrations.vllm.identity import EngineRequest, media_of
-from quire.integrations.vllm.stay import Stay
+from quire.integrations.vllm.common.identity import EngineRequest, media_of
+from quire.integrations.vllm.requests.stay import Stay
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, say, shown
-from quire.integrations.vllm.cache_groups import layer_specs
-from quire.integrations.vllm.orders import BadPage, Copy, Part
+from quire.integrations.vllm.common.cache_groups import layer_specs
+from quire.integrations.vllm.common.orders import BadPage, Copy, Part
 from quire.integrations.vllm.outer.page_memory import PageMemory
 from quire.tiers.base import Bytes
 

@@ -17,12 +17,12 @@ from quire.core.records.identity import Scope
 from quire.core.records.request import Int32, Request
 from quire.core.state.claim import Refusal
 from quire.core.state.prepared import Prepared
-from quire.integrations.vllm.cache_groups import HOST
-from quire.integrations.vllm.identity import EngineRequest, media_of, retention_of
-from quire.integrations.vllm.orders import BadPage, Part
+from quire.integrations.vllm.common.cache_groups import HOST
+from quire.integrations.vllm.common.identity import EngineRequest, media_of, retention_of
+from quire.integrations.vllm.common.orders import BadPage, Part
 from quire.integrations.vllm.outer.outer_pages import PagesAhead
 from quire.integrations.vllm.reports.kv_events import BlockNames
-from quire.integrations.vllm.request_tokens import RequestTokens
+from quire.integrations.vllm.common.request_tokens import RequestTokens
 
 NULL = 0  # vLLM's block for places that a window has passed
 Tables = Sequence[list[int]]  # blocks of a request, by group

@@ -10,7 +10,7 @@ import numpy as np
 
 from quire.core.records.request import Int32
 from quire.core.store import open_store
-from quire.integrations.vllm.identity import EngineRequest
+from quire.integrations.vllm.common.identity import EngineRequest
 
 MORE = 64  # tokens that may come before the array is copied into a larger one
 NO_TOKENS: Int32 = np.empty(0, np.int32)

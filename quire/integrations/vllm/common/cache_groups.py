@@ -12,7 +12,7 @@ from typing import Any
 from quire.core.records.config import CacheConfig, TierConfig
 from quire.core.records.errors import InputError, say
 from quire.core.records.groups import LayerGroup
-from quire.integrations.vllm.options import ConnectorOptions
+from quire.integrations.vllm.common.options import ConnectorOptions
 
 DEVICE, HOST, DISK = 0, 1, 2  # tiers; the device's pages are vLLM's, and there are none of ours
 FULL = {"FullAttentionSpec", "MLAAttentionSpec"}

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 
-from quire.integrations.vllm.request_tokens import read_tokens
+from quire.integrations.vllm.common.request_tokens import read_tokens
 
 FIRST_ROOM = 1024  # blocks; more when there are more
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from quire.core.cache import Cache
 from quire.core.life.writer import as_run
-from quire.integrations.vllm.orders import Copy, Part, StepOrders
+from quire.integrations.vllm.common.orders import Copy, Part, StepOrders
 from quire.integrations.vllm.reports.connector_counts import ConnectorCounts
-from quire.integrations.vllm.stay import NULL, Named, Stay, StoreJob, Tables
-from quire.integrations.vllm.stores.left_blocks import LeftBlocks
+from quire.integrations.vllm.requests.stay import NULL, Named, Stay, StoreJob, Tables
+from quire.integrations.vllm.requests.left_blocks import LeftBlocks
 
 MOST_PAGES = 56  # of a request in one step, with one group
 GROUP_COST = 10  # pages that could be stored in the time that one more group takes, whether it has any or not

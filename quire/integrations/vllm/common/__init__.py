@@ -1,0 +1,1 @@
+"""What both sides of the connector know: options, groups, identity of requests, orders and reports."""
