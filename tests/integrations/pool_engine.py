@@ -169,7 +169,7 @@ class PoolEngine(PoolScheduler):
         check(self.cache)
         side = self.side
         assert side.num_open == 0 and not side.is_pending and not side.is_storing and not side.is_coming
-        assert not (side._texts or side._failures or side._receipts or side._asked or side._stays or side._jobs)
+        assert not (side._tokens or side._failures or side._receipts or side._asked or side._stays or len(side.jobs))
         assert not self.cache.open_finds() and not self.cache.open_writers() and not self.cache.open_plans()
         assert self.cache.usage(HOST).held == 0
         assert len(self.pool.free) == len(self.pool.holders) - 1

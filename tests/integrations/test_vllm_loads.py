@@ -11,11 +11,9 @@ import pytest
 
 from quire import Request
 from quire.core.admission.find import Found
-from quire.core.records.request import PLAIN
 from quire.integrations.vllm.common.cache_groups import HOST
 from quire.integrations.vllm.common.orders import BadPage, Part, WorkerReport
-from quire.integrations.vllm.common.request_tokens import RequestTokens
-from quire.integrations.vllm.requests.stay import Stay
+from quire.integrations.vllm.requests.stay_loads import StayLoads
 from tests.integrations.test_vllm_contract import PROMPT, ask, filled, kept, stored
 from tests.integrations.test_vllm_spread import go_on
 from tests.integrations.toy_engine import ToyEngine
@@ -57,21 +55,21 @@ def test_pages_go_where_vllm_has_blocks_or_the_load_is_refused() -> None:
         passed = last - len(blocks) if rng.random() < 0.7 else rng.randrange(last + 1)
         table = [0 if nth < passed or rng.random() < 0.05 else 100 + nth for nth in range(last + rng.randrange(2))]
         slots = [7 * block + 1 for block in blocks]
-        stay = Stay(ask("load"), RequestTokens(), 1, 0, PLAIN)
+        loads = StayLoads()
         found: Any = SimpleNamespace(
             start=first * SIZE, end=last * SIZE, slots=lambda _, slots=slots: np.array(slots, np.int32),
             blocks=lambda _, blocks=blocks: np.array(blocks, np.int32),
         )  # fmt: skip
-        stay.found = cast(Found, found)
+        loads.found = cast(Found, found)
         wanted = [nth for nth in range(first, last) if table[nth]]
         right: list[Part] | None = [Part(0, [table[nth] for nth in wanted], [7 * nth + 1 for nth in wanted])]
         if not wanted:
             right = []
         if not set(wanted) <= set(blocks):
             right = None
-        assert stay.parts_to_load([table], (last - first) * SIZE, SIZE) == right, (first, last, blocks, table)
+        assert loads.parts([table], (last - first) * SIZE, SIZE) == right, (first, last, blocks, table)
         ends.add((right is None, bool(right), len(wanted) == last - first))
-        assert stay.parts_to_load([table], (last - first) * SIZE + SIZE, SIZE) is None
+        assert loads.parts([table], (last - first) * SIZE + SIZE, SIZE) is None
     assert len(ends) == 5
 
 

@@ -24,8 +24,8 @@ from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec, _all_workers_barrier
 
 from quire.integrations.vllm.common.cache_groups import num_slots
-from quire.integrations.vllm.connector import QuireConnector
 from quire.integrations.vllm.common.orders import Copy
+from quire.integrations.vllm.connector import QuireConnector
 from quire.integrations.vllm.worker.host_pages import Ended, HostPages
 from quire.integrations.vllm.worker.region_pages import RegionPages, region_pages
 

@@ -38,8 +38,8 @@ from quire.integrations.vllm.outer.page_memory import MemoryShape, PageMemory, a
 from quire.integrations.vllm.reports.kv_events import EventTranslator, RemovedBlocks, StoredBlocks
 from quire.integrations.vllm.reports.metrics import QuirePromMetrics, QuireStats
 from quire.integrations.vllm.reports.recording import RequestRecording
-from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.requests.page_stores import fresh_blocks
+from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.worker.host_pages import (
     HostPages,
     RankMemory,

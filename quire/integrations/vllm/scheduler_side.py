@@ -20,16 +20,18 @@ from typing import Any
 from quire.core.cache import Cache
 from quire.integrations.vllm.common.cache_groups import HOST
 from quire.integrations.vllm.common.identity import PARAMS, EngineRequest, adapter_name, can_share, params_of, scope_of
-from quire.integrations.vllm.landed_loads import LandedLoads
 from quire.integrations.vllm.common.options import ConnectorOptions
-from quire.integrations.vllm.common.orders import BadPage, Copy, Part, StepOrders, WorkerReport
+from quire.integrations.vllm.common.orders import BadPage, Copy, StepOrders, WorkerReport
+from quire.integrations.vllm.common.request_tokens import RequestTokens
+from quire.integrations.vllm.landed_loads import LandedLoads
 from quire.integrations.vllm.outer.outer_pages import OuterPages
 from quire.integrations.vllm.reports.connector_counts import ConnectorCounts
 from quire.integrations.vllm.reports.kv_events import EventTranslator
 from quire.integrations.vllm.reports.recording import RequestRecording
-from quire.integrations.vllm.common.request_tokens import RequestTokens
-from quire.integrations.vllm.requests.stay import NULL, Stay, StoreJob, Tables
+from quire.integrations.vllm.requests.jobs import CopyJob, OpenJobs
 from quire.integrations.vllm.requests.page_stores import PageStores
+from quire.integrations.vllm.requests.stay import Stay
+from quire.integrations.vllm.requests.tables import NULL, Tables
 
 MOST_FAILURES = 3  # loads of one request that may fail before it is offered nothing more
 PATIENCE = 60.0  # seconds for which a job keeps an engine without requests awake
@@ -43,22 +45,22 @@ class SchedulerSide:
         events: EventTranslator | None = None, outer: OuterPages | None = None,
         recording: RequestRecording | None = None,
     ) -> None:  # fmt: skip
-        self.cache, self.options, self.world_size = cache, options, world_size
+        self.cache, self.options = cache, options
         self.counts = ConnectorCounts(cache, outer)
-        self.stores = PageStores(cache, self.counts, self._begin, self._publish)
+        self.jobs: OpenJobs[Stay] = OpenJobs(world_size, clock)
+        self.stores = PageStores(cache, self.counts, self.jobs)
         self.events, self.outer, self.recording = events, outer, recording
         self._adapter = adapter_name if outer is None else outer.adapters.name
-        self._clock, self._size, self._groups = clock, cache.config.block_size, range(len(cache.config.groups))
+        self._size, self._groups = cache.config.block_size, range(len(cache.config.groups))
         self._stays: dict[str, Stay] = {}
-        self._texts: dict[str, RequestTokens] = {}  # of all requests, over all their stays
+        self._tokens: dict[str, RequestTokens] = {}  # of all requests, over all their stays
         self._asked: dict[str, Stay] = {}  # looked up since the last order, and not placed yet
-        self._jobs: dict[int, StoreJob] = {}
         self._orders = StepOrders()
         self._coming: set[str] = set()  # requests that are passed over
         self._landed = LandedLoads()
         self._failures: dict[str, int] = {}
         self._receipts: dict[str, dict[str, Any]] = {}
-        self._step = self._next = self._epoch = 0
+        self._step = self._num_stays = self._epoch = 0
 
     # -- a request waits ---------------------------------------------------------------------------------------------
 
@@ -68,16 +70,15 @@ class SchedulerSide:
             self.recording.arrived(request)
         if can_share(request):
             stay = self._stay_of(request)
-            stay.read()  # its tokens are read here, not when a step asks
+            stay.text.whole()  # its tokens are read here, not when a step asks
             if not request.skip_reading_prefix_cache:
                 self._bring_ahead(stay)
 
     def _bring_ahead(self, stay: Stay) -> None:
-        if self.outer is not None and not stay.asked_ahead and stay.request.num_tokens > self._size:
-            stay.asked_ahead = True
+        if self.outer is not None and not stay.ahead.is_asked and stay.request.num_tokens > self._size:
             if self.events is not None:  # pages that come are told under its names
-                self.events.learn(stay.names, stay.tokens(), stay.look(self.cache).request)
-            stay.ahead = self.outer.ahead(stay.look(self.cache))
+                self.events.learn(stay.names, stay.text.tokens(), stay.text.prepared(self.cache).request)
+            stay.ahead.ask(self.outer, stay.text, self.cache)
             self.counts.add("prefetches")
 
     def look(self, request: EngineRequest, computed: int) -> int | None:
@@ -91,12 +92,12 @@ class SchedulerSide:
         if not can_share(request):
             return 0
         stay = self._stay_of(request)
-        stay.let_go()
+        stay.loads.let_go()
         refused = request.skip_reading_prefix_cache or self._failures.get(request.request_id, 0) >= MOST_FAILURES
         if self.outer is not None and not refused and self._is_coming(stay):
             self._coming.add(request.request_id)
             return None
-        stay.found = found = self.cache.find(stay.look(self.cache), from_=computed)
+        stay.loads.found = found = self.cache.find(stay.text.prepared(self.cache), from_=computed)
         self._asked[request.request_id] = stay
         gain = found.end - computed
         return 0 if refused or gain < self.options.min_load_tokens else gain
@@ -104,11 +105,12 @@ class SchedulerSide:
     def _is_coming(self, stay: Stay) -> bool:
         """Whether it should be passed over; pages that came are held until it is placed, or for a while."""
         self._bring_ahead(stay)
-        if stay.ahead is None:
+        pages = stay.ahead.pages
+        if pages is None:
             return False
-        if not stay.ahead.done:
+        if not pages.done:
             return True
-        if stay.request.request_id in self._coming and stay.ahead.late:
+        if stay.request.request_id in self._coming and pages.late:
             self.counts.add("late_prefetches")
         self._coming.discard(stay.request.request_id)
         return False
@@ -121,12 +123,12 @@ class SchedulerSide:
             self._end(stay)
             stay = None
         if stay is None:
-            self._next += 1
-            text = self._texts.get(request.request_id)
-            if text is None:
-                text = self._texts[request.request_id] = RequestTokens()
+            self._num_stays += 1
+            tokens = self._tokens.get(request.request_id)
+            if tokens is None:
+                tokens = self._tokens[request.request_id] = RequestTokens()
             scope = scope_of(request, self._epoch, self._adapter)
-            stay = self._stays[request.request_id] = Stay(request, text, self._next, self._step, scope)
+            stay = self._stays[request.request_id] = Stay(request, tokens, self._num_stays, self._step, scope)
         return stay
 
     def place(self, request: EngineRequest, tables: Tables, external: int) -> None:
@@ -138,31 +140,32 @@ class SchedulerSide:
         if not stay.placed:
             stay.placed = True
             self._note_use(stay, external)
-            stay.end_ahead()
+            stay.ahead.close()
+        loads, stores = stay.loads, stay.stores
         if not external:
             self._landed.discard(request.request_id)
-            stay.let_go()
-            if stay.writer is None and not stay.full and stay.request.num_prompt_tokens >= self._size:
-                stay.open_writer(self.cache)  # here, where little else is to do, and not in its first step
+            loads.let_go()
+            if stores.writer is None and not stores.full and request.num_prompt_tokens >= self._size:
+                stores.open_writer(self.cache)  # here, where little else is to do, and not in its first step
             return
-        parts = stay.parts_to_load(tables, external, self._size)
-        if parts is None or stay.found is None:
+        parts = loads.parts(tables, external, self._size)
+        if parts is None or loads.found is None:
             self._refuse(stay)
             return
-        job = self._begin(stay, stay.found.end, parts, {})
-        stay.load = job
+        loads.job = job = self.jobs.begin(stay, loads.found.end, parts, {})
         self._orders.loads.append(Copy(job.number, request.request_id, parts))
         self.counts.add("loads")
 
     def _note_use(self, stay: Stay, external: int) -> None:
         """The eviction order learns what was used, on the device too: what is used there is used."""
-        if stay.found is None:
+        found = stay.loads.found
+        if found is None:
             return
-        stay.there = stay.found.end
-        if external and not stay.found.start:
-            stay.sent = stay.due = stay.there  # it is loaded from here
+        stay.loads.there = found.end
+        if external and not found.start:
+            stay.stores.skip_to(found.end)
         if self.options.receipts:
-            receipt = self.cache.explain(stay.look(self.cache))
+            receipt = self.cache.explain(stay.text.prepared(self.cache))
             for miss in receipt.misses:
                 self.counts.add(f"missed_{miss.cause}", miss.num_tokens)
             if params_of(stay.request).get("receipt") is True:
@@ -170,14 +173,14 @@ class SchedulerSide:
                 misses = [(miss.cause, miss.start, miss.stop) for miss in told.misses]
                 self._receipts[stay.request.request_id] = {"length": told.length, "kept": told.reused, "misses": misses}
         if not external:
-            stay.found.used()  # what is loaded is used when its step is ordered, where little else is to do
+            found.used()  # what is loaded is used when its step is ordered, where little else is to do
         self.counts.add("lookups")
         self.counts.add("lookup_tokens", stay.request.num_tokens)
         self.counts.add("hit_tokens", external)
 
     def _refuse(self, stay: Stay) -> None:
         """vLLM waits for a load that cannot be: it is told that it failed, and the request is computed."""
-        stay.let_go()
+        stay.loads.let_go()
         self._failures[stay.request.request_id] = MOST_FAILURES
         self._landed.add(stay.request.request_id)
         self._orders.refused.append(stay.request.request_id)
@@ -197,33 +200,41 @@ class SchedulerSide:
             self._preempt(self._stays.get(request_id))
         orders, self._orders = self._orders, StepOrders()
         for load in orders.loads:
-            found = self._jobs[load.job].stay.found
+            found = self.jobs.owner(load.job).loads.found
             if found is not None:
                 found.used()
         if self.stores.is_storing:
-            taken = set(fresh)
-            for load in orders.loads:
-                for part in load.parts:
-                    taken.update(part.blocks)
-            taken.discard(NULL)  # nobody's, however often it is handed out
-            self.stores.flush(orders, self._jobs.values(), taken)
-            for stay in self.stores.carry_on(orders, taken):
-                self._settle(stay)
+            self._carry_on(orders, set(fresh))
         for stay in self._asked.values():  # they wait on: nothing is held for who waits
-            stay.let_go()
+            stay.loads.let_go()
         self._asked.clear()
         for request_id, count in scheduled.items():
             mine = self._stays.get(request_id)
-            if mine is None or mine.full:
+            if mine is None or mine.stores.full:
                 continue
             request = mine.request
             known = request.num_tokens if self.options.store_decoded else request.num_prompt_tokens
             end = min(request.num_computed_tokens + count, known) // self._size * self._size
-            if end > mine.due:  # KV runs ahead of the known tokens with drafts and asynchronous scheduling
-                self.stores.store(mine, end, tables(request_id), orders)
+            if end <= mine.stores.due:  # KV runs ahead of the known tokens with drafts and asynchronous scheduling
+                continue
+            if self.stores.store(mine, end, tables(request_id), orders):
+                self._publish(mine, mine.stores.sent)
         self._landed.note_step(is_empty=not scheduled)
         self._step += 1
         return orders
+
+    def _carry_on(self, orders: StepOrders, taken: set[int]) -> None:
+        """Stores of steps before this one, which writes the blocks `taken` and those that are loaded."""
+        for load in orders.loads:
+            for part in load.parts:
+                taken.update(part.blocks)
+        taken.discard(NULL)  # nobody's, however often it is handed out
+        self.stores.flush(orders, taken)
+        carried = self.stores.carry_on(orders, taken)
+        for stay in carried.reached:
+            self._publish(stay, stay.stores.sent)
+        for stay in carried.over:
+            self._settle(stay)
 
     def _preempt(self, stay: Stay | None) -> None:
         """It lost its blocks and will come back, unless it came in this very step."""
@@ -231,37 +242,24 @@ class SchedulerSide:
             stay.comes_back = True
             self._end(stay)
 
-    def _begin(self, stay: Stay, end: int, parts: list[Part], ordinals: dict[int, list[int]]) -> StoreJob:
-        self._next += 1
-        job = self._jobs[self._next] = StoreJob(self._next, stay, end, parts, ordinals, self._clock())
-        return job
-
     # -- what the workers report -------------------------------------------------------------------------------------
 
     def hear(self, report: WorkerReport | None) -> None:
         """Jobs that ranks have ended since; one is done when all have ended it, over however many steps."""
         if report is None:
             return
-        for number, ranks in report.ended.items():
-            job = self._jobs.get(number)
-            if job is None:
-                continue
-            job.ranks += ranks
-            job.bad.update(report.bad.get(number, ()))
-            if job.ranks >= self.world_size:
-                del self._jobs[number]
-                job.ended = True
-                if job is job.stay.load:
-                    self._loaded(job)
-                else:
-                    self._stored(job)
-                self._settle(job.stay)
+        for stay, job in self.jobs.hear(report):
+            if job is stay.loads.job:
+                self._loaded(stay, job)
+            else:
+                self._stored(stay, job)
+            self._settle(stay)
 
-    def _loaded(self, job: StoreJob) -> None:
+    def _loaded(self, stay: Stay, job: CopyJob) -> None:
         """Bad pages are lost at once: as long as they were offered, vLLM would ask for them again and again."""
-        stay, request_id = job.stay, job.stay.request.request_id
-        stay.load = None
-        is_open = request_id in self._texts  # else it was aborted, and asks for nothing more
+        request_id = stay.request.request_id
+        stay.loads.job = None
+        is_open = request_id in self._tokens  # else it was aborted, and asks for nothing more
         if is_open:
             self._landed.add(request_id)
         if job.bad:
@@ -269,10 +267,10 @@ class SchedulerSide:
                 self._failures[request_id] = self._failures.get(request_id, 0) + 1
             self.counts.add("failed_loads")
             self._lose(job.bad)
-            stay.full = True  # it has no blocks any more, and begins anew
+            stay.stores.full = True  # it has no blocks any more, and begins anew
         else:
             self.counts.add("loaded_pages", sum(len(part.slots) for part in job.parts))
-        stay.let_go()
+        stay.loads.let_go()
 
     def _lose(self, pages: Iterable[BadPage]) -> None:
         for group in self._groups:
@@ -281,23 +279,21 @@ class SchedulerSide:
                 self.cache.lose(group, slots, tier=HOST)
                 self.counts.add("lost_pages", len(slots))
 
-    def _stored(self, job: StoreJob) -> None:
+    def _stored(self, stay: Stay, job: CopyJob) -> None:
         """Pages become findable in the order of their tokens, but for those that some rank could not copy."""
-        stay = job.stay
-        self.stores.ended(job)
+        self.stores.ended(stay, job)
         if job.bad:
             self.counts.add("failed_stores")
-        while stay.jobs and stay.jobs[0].ended:
-            done = stay.jobs.pop(0)
-            if done.bad:
-                stay.note_bad(done)
+        for done in stay.stores.done():
             self._publish(stay, done.end)
 
     def _publish(self, stay: Stay, end: int) -> None:
-        assert stay.writer is not None
-        self.counts.add("stored_pages", stay.writer.written(end, stay.bad))
+        """What is copied of a stay is findable up to this token."""
+        self.counts.add("stored_pages", stay.stores.publish(end))
         if self.events is not None:
-            self.events.stored(stay.names, stay.tokens()[:end], stay.writer.request)
+            writer = stay.stores.writer
+            assert writer is not None
+            self.events.stored(stay.names, stay.text.tokens()[:end], writer.request)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -305,10 +301,10 @@ class SchedulerSide:
         """The request is over, done or aborted; returns what its answer should carry."""
         stay = self._stays.get(request.request_id)
         if self.recording is not None:
-            self.recording.ended(request, stay)
+            self.recording.ended(request, None if stay is None else stay.text)
         if stay is not None:
             self._end(stay)
-        self._texts.pop(request.request_id, None)
+        self._tokens.pop(request.request_id, None)
         self._failures.pop(request.request_id, None)
         self._landed.discard(request.request_id)
         receipt = self._receipts.pop(request.request_id, None)
@@ -328,8 +324,9 @@ class SchedulerSide:
             stay.close()
             if self.events is not None:
                 self.events.forget(stay.names)
-            if self.outer is not None and stay.sent and stay.scope.epoch == (self._epoch or None):
-                self.outer.served(stay.stored(), stay.request.num_prompt_tokens)
+            sent = stay.stores.sent
+            if self.outer is not None and sent and stay.scope.epoch == (self._epoch or None):
+                self.outer.served(stay.text.first(sent), stay.request.num_prompt_tokens)
 
     def reset(self) -> bool:
         """Forget everything, for new weights: nothing that was computed with the old ones is stored any more.
@@ -337,14 +334,14 @@ class SchedulerSide:
         False while loads are under way: they bring pages of the old weights, and their requests must end first.
         """
         for stay in self._asked.values():
-            stay.let_go()
+            stay.loads.let_go()
         self._asked.clear()
         self._epoch = self._epoch + 1 if self.outer is None else randbits(62)  # no other process means these weights
         self.cache.clear()
         for stay in self._stays.values():
-            stay.full = True
+            stay.stores.full = True
         self.stores.drop_carried()  # of those that are over too
-        return all(job is not job.stay.load for job in self._jobs.values())
+        return all(job is not stay.loads.job for stay, job in self.jobs)
 
     @property
     def is_storing(self) -> bool:
@@ -355,8 +352,7 @@ class SchedulerSide:
     def is_pending(self) -> bool:
         """An engine without requests should go on stepping: a worker has something to report or to store, or events
         wait, which vLLM takes in a step only."""
-        now = self._clock()
-        if self.stores.num_carried > 0 or any(now - job.since < PATIENCE for job in self._jobs.values()):
+        if self.stores.num_carried > 0 or self.jobs.is_any_younger(PATIENCE):
             return True
         return self.events is not None and self.events.has_news()
 
@@ -375,4 +371,4 @@ class SchedulerSide:
     @property
     def num_open(self) -> int:
         """Stays that hold something, jobs under way, and stays of which something is to be stored."""
-        return len(self._stays) + len(self._jobs) + self.stores.num_carried
+        return len(self._stays) + len(self.jobs) + self.stores.num_carried

@@ -8,16 +8,26 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from quire.core.records.identity import Scope
-from quire.core.records.request import Request
+from quire.core.records.request import Int32, Request
 from quire.core.trace.recorder import ArrivedRequest, TraceRecorder
 from quire.integrations.vllm.common.identity import EngineRequest, media_of
-from quire.integrations.vllm.requests.stay import Stay
 
 log = logging.getLogger(__name__)
+
+
+class SharedText(Protocol):
+    """Tokens of a request, and who may share them."""
+
+    @property
+    def scope(self) -> Scope: ...
+
+    def tokens(self) -> Int32:
+        """All that are known."""
 
 
 class RequestRecording:
@@ -37,18 +47,18 @@ class RequestRecording:
         """It has come."""
         self._open[request.request_id] = self.recorder.arrive()
 
-    def ended(self, request: EngineRequest, stay: Stay | None) -> None:
-        """It is over; `stay` is its last one, None for what shares nothing."""
+    def ended(self, request: EngineRequest, text: SharedText | None) -> None:
+        """It is over; `text` is what it shared with others, None for what shares nothing."""
         arrived, prompt = self._open.pop(request.request_id, None), request.num_prompt_tokens
         if arrived is None:
             return
         if not 0 < prompt < request.num_tokens:
             self.recorder.forget(arrived)
             return
-        if stay is None:
+        if text is None:
             tokens, scope = np.array(request.all_token_ids[:prompt], np.int32), Scope(space=arrived.number)
         else:
-            tokens, scope = stay.tokens()[:prompt].copy(), stay.scope
+            tokens, scope = text.tokens()[:prompt].copy(), text.scope
         words = Request("", tokens, media=media_of(request, prompt)).words()
         self.recorder.add(arrived, tokens, request.num_tokens - prompt, scope, words)
 

@@ -9,16 +9,20 @@ a request that comes back, and looks for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from quire.core.cache import Cache
 from quire.core.life.writer import as_run
 from quire.integrations.vllm.common.orders import Copy, Part, StepOrders
 from quire.integrations.vllm.reports.connector_counts import ConnectorCounts
-from quire.integrations.vllm.requests.stay import NULL, Named, Stay, StoreJob, Tables
+from quire.integrations.vllm.requests.jobs import CopyJob, OpenJobs
 from quire.integrations.vllm.requests.left_blocks import LeftBlocks
+from quire.integrations.vllm.requests.stay import Stay
+from quire.integrations.vllm.requests.stay_stores import StayStores
+from quire.integrations.vllm.requests.tables import NULL, Named, Tables
 
 MOST_PAGES = 56  # of a request in one step, with one group
 GROUP_COST = 10  # pages that could be stored in the time that one more group takes, whether it has any or not
@@ -27,18 +31,46 @@ MANY = 64  # blocks that a step hands out: no longer looked at one by one
 FEW = 4  # blocks that are stored before their turn: if more are handed out, all that is left goes with them
 NO_BLOCKS: Named = {}
 NONE: frozenset[int] = frozenset()
-Again = dict[int, list[int]] | None  # by group: left of somebody, and handed out; None: too many are handed out to tell
-NOBODYS: Again = {}
-Begin = Callable[[Stay, int, list[Part], dict[int, list[int]]], StoreJob]
-Publish = Callable[[Stay, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOut:
+    """Blocks that a step hands out again, and in which something may be left of somebody.
+
+    `by_group` names them, unless the step hands out so many blocks that nobody looked (`are_many` then, too).
+    """
+
+    by_group: Mapping[int, list[int]]
+    are_many: bool = False  # too many to be stored one by one
+
+    @property
+    def are_none(self) -> bool:
+        """Nobody's pages are in danger."""
+        return not self.are_many and not self.by_group
+
+
+NOTHING_AGAIN = HandedOut({})
+
+
+class Carried(NamedTuple):
+    """What became of stays of which something was left."""
+
+    reached: list[Stay]  # all that they have up to `stores.sent` is copied already: it can be found from now on
+    over: list[Stay]  # their requests are gone, and nothing is left of them now
+
+
+class Ordered(NamedTuple):
+    """A store, if there was something to store; if not, whether all up to `stores.sent` can be found from now on."""
+
+    job: CopyJob | None = None
+    is_reached: bool = False
 
 
 class PageStores:
-    """Of one engine. `begin` notes a job, `publish` makes what is copied of a stay findable up to a token."""
+    """Of one engine. Begins jobs; who hears of their end tells `ended`, and makes pages findable."""
 
-    def __init__(self, cache: Cache, counts: ConnectorCounts, begin: Begin, publish: Publish) -> None:
-        self._cache, self._counts, self._size = cache, counts, cache.config.block_size
-        self._begin, self._publish = begin, publish
+    def __init__(self, cache: Cache, counts: ConnectorCounts, jobs: OpenJobs[Stay]) -> None:
+        self._cache, self._counts, self._size, self._jobs = cache, counts, cache.config.block_size, jobs
         self._storing: list[set[int]] = [set() for _ in cache.config.groups]  # vLLM's blocks that are being stored
         self._groups = range(len(self._storing))
         self._windowed = [group for group in self._groups if cache.config.groups[group].window is not None]
@@ -64,102 +96,113 @@ class PageStores:
     def drop_carried(self) -> None:
         """Nothing of them is stored any more; the next step lets go of them."""
         for stay in self._carried:
-            stay.full = True
+            stay.stores.full = True
 
-    def carry_on(self, orders: StepOrders, taken: AbstractSet[int]) -> list[Stay]:
-        """Before a step that writes the blocks `taken`: what is left of the steps before. Returns stays that are over,
-        and of which nothing is left now."""
-        ended, again = [], self._left_among(taken)
+    def carry_on(self, orders: StepOrders, taken: AbstractSet[int]) -> Carried:
+        """Before a step that writes the blocks `taken`: store what is left of the steps before."""
+        carried, again = Carried([], []), self._left_among(taken)
         for stay in list(self._carried):
-            if not stay.full:
-                self._carry_on(stay, orders, taken, again)
-            if stay.is_behind:
+            stores = stay.stores
+            if not stores.full and self._carry_on(stay, orders, taken, again):
+                carried.reached.append(stay)
+            if stores.is_behind:
                 continue
             del self._carried[stay]
-            stay.tables, stay.is_noted = (), False
+            stores.tables, stores.is_noted = (), False
             if stay.over:
-                ended.append(stay)
+                carried.over.append(stay)
         if not self._carried:
             self._left.clear()
         if orders.early:
             self._counts.add("carried_stores", len(orders.early))
-        return ended
+        return carried
 
-    def _carry_on(self, stay: Stay, orders: StepOrders, taken: AbstractSet[int], again: Again) -> None:
+    def _carry_on(self, stay: Stay, orders: StepOrders, taken: AbstractSet[int], again: HandedOut) -> bool:
         """The next part of what is left of a stay; or what is handed out `again`, and all if that is much."""
-        end, also, hurries = min(stay.due, stay.sent + self._most), NO_BLOCKS, False
-        if again is None or stay.comes_back or sum(map(len, again.values())) > FEW:
-            hurries = again != NOBODYS and self._is_handed_out(stay, taken)
-            end = stay.due if hurries or stay.comes_back else end
-        elif again:
-            also = self._handed_out(stay, again)
+        stores = stay.stores
+        end, also, hurries = min(stores.due, stores.sent + self._most), NO_BLOCKS, False
+        if stay.comes_back or again.are_many:
+            hurries = not again.are_none and self._is_handed_out(stay, taken)
+            end = stores.due if hurries or stay.comes_back else end
+        elif again.by_group:
+            also = self._handed_out(stay, again.by_group)
             hurries = bool(also)
-            end = stay.sent if hurries else end
-        job = self._order(stay, end, stay.tables, orders.early, also)
-        if hurries and job is not None:
-            self._hurry(job, orders, taken)
+            end = stores.sent if hurries else end
+        ordered = self._order(stay, end, stores.tables, orders.early, also)
+        if hurries and ordered.job is not None:
+            self._hurry(ordered.job, orders, taken)
+        return ordered.is_reached
 
     def _is_handed_out(self, stay: Stay, taken: AbstractSet[int]) -> bool:
         """Whether some block that is left of a stay is somebody's again; who runs lets go of none but by windows."""
-        left = slice(stay.sent // self._size, stay.due // self._size)
+        stores = stay.stores
+        left = slice(stores.sent // self._size, stores.due // self._size)
         groups = self._groups if stay.over else self._windowed
-        return any(not taken.isdisjoint(stay.tables[group][left]) for group in groups)
+        return any(not taken.isdisjoint(stores.tables[group][left]) for group in groups)
 
     def _handed_out(self, stay: Stay, again: Mapping[int, list[int]]) -> Named:
         """Of a few blocks those that are left of a stay, and were not stored before."""
-        first, stop = stay.sent // self._size, stay.due // self._size
+        stores = stay.stores
+        first, stop = stores.sent // self._size, stores.due // self._size
         found: Named = {}
         for group, numbers in again.items():
             if not (stay.over or group in self._windowed):
                 continue
-            had = stay.saved.get(group, NONE)
-            blocks = [block for block in _places(stay.tables[group], first, stop, numbers) if block not in had]
+            had = stores.saved.get(group, NONE)
+            blocks = [block for block in _places(stores.tables[group], first, stop, numbers) if block not in had]
             if blocks:
-                stay.saved[group] = had.union(blocks)
+                stores.saved[group] = had.union(blocks)
                 found[group] = as_run(blocks)
         return found
 
-    def _left_among(self, taken: AbstractSet[int]) -> Again:
-        if not taken or len(taken) > MANY:
-            return NOBODYS if not taken else None
+    def _left_among(self, taken: AbstractSet[int]) -> HandedOut:
+        if not taken:
+            return NOTHING_AGAIN
+        if len(taken) > MANY:
+            return HandedOut({}, are_many=True)
         for stay in self._carried:
-            self._note_left(stay)
-        return self._left.among(taken)
+            self._note_left(stay.stores)
+        found = self._left.among(taken)
+        return HandedOut(found, sum(map(len, found.values())) > FEW)
 
-    def _note_left(self, stay: Stay) -> None:
+    def _note_left(self, stores: StayStores) -> None:
         """With what is heard of a stay, or when a step asks: that one has more to do."""
-        if not stay.is_noted:
-            self._left.add(stay.tables, stay.sent // self._size, stay.due // self._size)
-            stay.is_noted = True
+        if not stores.is_noted:
+            self._left.add(stores.tables, stores.sent // self._size, stores.due // self._size)
+            stores.is_noted = True
 
-    def store(self, stay: Stay, end: int, tables: Tables, orders: StepOrders) -> None:
-        """A step computes the whole blocks of a stay up to `end`: order a store of those that the cache has not."""
-        if stay.sent < stay.due:  # behind: what a window has passed since is in the tables from before
-            known = stay.due // self._size
-            stay.tables = [was[:known] + now[known:] for was, now in zip(stay.tables, tables, strict=True)]
-            stay.due, stay.is_noted = end, False
-            return
-        stay.due = end
-        had = max(stay.sent, stay.there)  # what was there before is mostly here: to look costs little
-        self._order(stay, min(end, had + self._most), tables, orders.stores)
-        if stay.is_behind:
+    def store(self, stay: Stay, end: int, tables: Tables, orders: StepOrders) -> bool:
+        """A step computes the whole blocks of a stay up to `end`: order a store of those that the cache has not.
+
+        Returns whether there was nothing to store, and all up to `stores.sent` can be found from now on.
+        """
+        stores = stay.stores
+        if stores.sent < stores.due:  # behind: what a window has passed since is in the tables from before
+            known = stores.due // self._size
+            stores.tables = [was[:known] + now[known:] for was, now in zip(stores.tables, tables, strict=True)]
+            stores.due, stores.is_noted = end, False
+            return False
+        stores.due = end
+        had = max(stores.sent, stay.loads.there)  # what was there before is mostly here: to look costs little
+        ordered = self._order(stay, min(end, had + self._most), tables, orders.stores)
+        if stores.is_behind:
             self._carried[stay] = None
-            stay.tables = tables
+            stores.tables = tables
+        return ordered.is_reached
 
-    def _order(
-        self, stay: Stay, end: int, tables: Tables, copies: list[Copy], also: Named = NO_BLOCKS
-    ) -> StoreJob | None:
+    def _order(self, stay: Stay, end: int, tables: Tables, copies: list[Copy], also: Named = NO_BLOCKS) -> Ordered:
         """Order a store of the blocks up to `end` that are still to be stored, and of those `also` named."""
-        first, stop = stay.sent // self._size, end // self._size
+        stores = stay.stores
+        first, stop = stores.sent // self._size, end // self._size
         skip: Named = {}
         groups = self._groups if first < stop else also
         for group in groups:
             ids, busy = tables[group][first:stop], self._storing[group]
             if not all(ids) or (busy and not busy.isdisjoint(ids)):  # NULL is 0
                 skip[group] = _left_out(ids, first, busy)
-        writer = stay.writer or stay.open_writer(self._cache)
-        if not self._take_slots(stay, end, skip, also):
-            return None
+        writer = stores.writer or stores.open_writer(self._cache)
+        if not self._take_slots(stores, end, skip, also):
+            return Ordered()
         parts, ordinals = [], {}
         for group in groups:
             blocks, slots = writer.taken(group)
@@ -170,58 +213,58 @@ class PageStores:
                 parts.append(Part(group, ids, slots))
                 self._storing[group].update(ids)
         if not parts:
-            if stay.saved:
-                self._reach(stay)
-            return None
-        job = self._begin(stay, stay.sent, parts, ordinals)
-        stay.jobs.append(job)
+            return Ordered(is_reached=bool(stores.saved) and self._reach(stores))
+        job = self._jobs.begin(stay, stores.sent, parts, ordinals)
+        stores.jobs.append(job)
         copies.append(Copy(job.number, stay.request.request_id, parts))
         self._counts.add("stores")
-        return job
+        return Ordered(job)
 
-    def _reach(self, stay: Stay) -> None:
-        """All blocks up to where a stay is now are copied, or being copied: those that were stored ahead too."""
-        if stay.jobs:
-            stay.jobs[-1].end = stay.sent
-        else:
-            self._publish(stay, stay.sent)
+    def _reach(self, stores: StayStores) -> bool:
+        """All blocks up to where it is now are copied, or being copied: those that were stored ahead too.
 
-    def _take_slots(self, stay: Stay, end: int, skip: Named, also: Named) -> bool:
+        False: they can be found when the last job under way is done.
+        """
+        if stores.jobs:
+            stores.jobs[-1].end = stores.sent
+        return not stores.jobs
+
+    def _take_slots(self, stores: StayStores, end: int, skip: Named, also: Named) -> bool:
         """Slots up to `end`, or for as much of it as there is room; then nothing more of this stay is stored.
 
         What is stored before its turn has all or none: no group but those it names would have its slots filled.
         """
-        lack = stay.take_slots(self._cache, end, skip, also)
+        lack = stores.take_slots(self._cache, end, skip, also)
         if lack is not None:
-            stay.full = True
+            stores.full = True
             self._counts.add("refused_stores")
-            blocks = (end - stay.sent) // self._size * lack.have // lack.need  # what stands first is worth most
-            end = stay.sent + blocks * self._size
-            if also or end <= stay.sent or stay.take_slots(self._cache, end, skip, NO_BLOCKS) is not None:
+            blocks = (end - stores.sent) // self._size * lack.have // lack.need  # what stands first is worth most
+            end = stores.sent + blocks * self._size
+            if also or end <= stores.sent or stores.take_slots(self._cache, end, skip, NO_BLOCKS) is not None:
                 return False
-        stay.sent = end
+        stores.sent = end
         return True
 
-    def flush(self, orders: StepOrders, jobs: Iterable[StoreJob], taken: AbstractSet[int]) -> None:
+    def flush(self, orders: StepOrders, taken: AbstractSet[int]) -> None:
         """Stores of steps before whose blocks are written again in this one, by whom ever, must end before it."""
         if taken and any(self._storing):
-            for job in jobs:
+            for _, job in self._jobs:
                 if job.ordinals and not all(taken.isdisjoint(part.blocks) for part in job.parts):
                     self._hurry(job, orders, taken)
 
-    def _hurry(self, job: StoreJob, orders: StepOrders, taken: AbstractSet[int]) -> None:
+    def _hurry(self, job: CopyJob, orders: StepOrders, taken: AbstractSet[int]) -> None:
         orders.flush.append(job.number)
         job.lost = job.lost | taken if job.lost else taken
         for part in job.parts:
             self._storing[part.group] -= taken  # what is in them from now on is something else
 
-    def ended(self, job: StoreJob) -> None:
+    def ended(self, stay: Stay, job: CopyJob) -> None:
         """Nobody reads the blocks of a store any more; one that was handed out again may be another's by now."""
         for part in job.parts:
             ours = set(part.blocks) - job.lost if job.lost else part.blocks
             self._storing[part.group].difference_update(ours)
-        if job.stay in self._carried and not job.stay.full:
-            self._note_left(job.stay)
+        if stay in self._carried and not stay.stores.full:
+            self._note_left(stay.stores)
 
 
 def _places(table: list[int], first: int, stop: int, numbers: list[int]) -> list[int]:

@@ -1,0 +1,58 @@
+"""StayText: the tokens of a stay, and the requests that it makes of them to the cache. Holds nothing there."""
+
+from __future__ import annotations
+
+from quire.core.cache import Cache
+from quire.core.records.identity import Scope
+from quire.core.records.request import Int32, Request
+from quire.core.state.prepared import Prepared
+from quire.integrations.vllm.common.identity import EngineRequest, media_of, retention_of
+from quire.integrations.vllm.common.request_tokens import RequestTokens
+
+
+class StayText:
+    """`number` tells this stay from others of the same request; `tokens` are those of all its stays."""
+
+    __slots__ = ("_prepared", "_tokens", "_whole", "number", "request", "scope")
+
+    def __init__(self, request: EngineRequest, tokens: RequestTokens, number: int, scope: Scope) -> None:
+        self.request, self._tokens, self.number, self.scope = request, tokens, number, scope
+        self._whole: Request | None = None
+        self._prepared: Prepared | None = None
+
+    def tokens(self) -> Int32:
+        """All that are known; only those that came since are read."""
+        return self._tokens.known(self.request)
+
+    def whole(self) -> Request:
+        """All tokens that are known; the last one vLLM computes itself."""
+        tokens = self.tokens()
+        if self._whole is None or len(self._whole.tokens) != len(tokens):
+            self._whole = self._asked(tokens, reuse_limit=len(tokens) - 1)
+        return self._whole
+
+    def prepared(self, cache: Cache) -> Prepared:
+        """The same ready to be looked up, as often as vLLM asks."""
+        whole = self.whole()
+        if self._prepared is None or self._prepared.request is not whole:
+            self._prepared = cache.prepare(whole, keys=False)
+        return self._prepared
+
+    def prompt(self, cache: Cache) -> Prepared:
+        """Its prompt alone, ready to be written."""
+        length, ready = self.request.num_prompt_tokens, self._prepared
+        if ready is None or len(ready.request.tokens) != length:
+            ready = cache.prepare(self._asked(self.tokens()[:length].copy()), keys=False)
+        return ready
+
+    def first(self, length: int) -> Request:
+        """So many of its tokens."""
+        return self._asked(self.tokens()[:length])
+
+    def _asked(self, tokens: Int32, reuse_limit: int | None = None) -> Request:
+        request = self.request
+        media = media_of(request, min(len(tokens), request.num_prompt_tokens))
+        return Request(
+            (request.request_id, self.number), tokens, self.scope, media=media,
+            retention=retention_of(request), reuse_limit=reuse_limit,
+        )  # fmt: skip
