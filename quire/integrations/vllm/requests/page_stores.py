@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from quire.core.cache import Cache
@@ -33,8 +32,7 @@ NO_BLOCKS: Named = {}
 NONE: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class HandedOut:
+class HandedOut(NamedTuple):
     """Blocks that a step hands out again, and in which something may be left of somebody.
 
     `by_group` names them, unless the step hands out so many blocks that nobody looked (`are_many` then, too).

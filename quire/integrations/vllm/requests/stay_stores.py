@@ -67,8 +67,9 @@ class StayStores:
         while self.jobs and self.jobs[0].ended:
             job = self.jobs.pop(0)
             found.append(job)
-            for group, blocks in job.bad_blocks().items():  # not to become findable, now or later
-                self.bad.setdefault(group, []).extend(blocks)
+            if job.bad:  # not to become findable, now or later
+                for group, blocks in job.bad_blocks().items():
+                    self.bad.setdefault(group, []).extend(blocks)
         return found
 
     def publish(self, end: int) -> int:
