@@ -48,7 +48,7 @@ LADDERS = {
     ],
     "net": ["hosts|address|secrets|tls|zmq_sockets", "lookup|seal|curve_keys", "limits"],
     "trace": ["units", "record", "read", "logs|stats"],
-    "simulate": ["setup", "optimum", "play", "show", "capacity"],
+    "simulate": ["setup", "optimum", "play", "show", "capacity", "report"],
     "cli": [
         "main|model_options|fsck",
         "chat|prefill|events",

@@ -1,5 +1,5 @@
-"""What events, transfer, the server and the live page have in common where strangers connect. Knows none of them.
+"""Networking that events, transfer, the server and the live page share. Knows none of them.
 
-hosts, address, lookup: who is where. tls, seal, secrets, curve_keys: who is let in, and what others can read.
-limits: how many connections may be open, and which one goes when one more comes.
+hosts, address, lookup: where a peer is. tls, seal, secrets, curve_keys: which peers are let in, and encryption.
+limits: how many connections may be open, and which one is closed for a new one.
 """

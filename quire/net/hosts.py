@@ -1,5 +1,5 @@
-"""Hosts: which addresses are this machine, and which count as one peer where connections are bounded by who has most of
-them. Knows no sockets.
+"""Hosts: which addresses belong to this machine, and which count as one host when connections are limited. Knows no
+sockets.
 """
 
 from __future__ import annotations

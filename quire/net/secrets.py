@@ -1,16 +1,16 @@
-"""Secrets: how long they must be, and keys that are kept as digests and compared in constant time. Knows no sockets."""
+"""Secrets: their minimum lengths, and keys stored as digests and compared in constant time. Knows no sockets."""
 
 from __future__ import annotations
 
 from hashlib import blake2b
 from hmac import compare_digest
 
-MIN_SECRET = 16  # bytes of what two ends of a link share
+MIN_SECRET = 16  # bytes of the secret that both ends of a link share
 SHORTEST, LONGEST = 16, 512  # characters of a key that is sent in a header
 
 
 class KeyRing:
-    """Keys that open something, each with the name of whom it belongs to. `purpose` keeps digests of others apart."""
+    """Keys with the names of their owners. Rings with different purposes have different digests of the same key."""
 
     def __init__(self, purpose: bytes) -> None:
         self._purpose = purpose
@@ -21,11 +21,11 @@ class KeyRing:
 
     @property
     def names(self) -> set[str]:
-        """Whom keys belong to."""
+        """The owners."""
         return set(self._names.values())
 
     def add(self, key: bytes, name: str = "") -> bool:
-        """One more key, without a name under one made of its digest; False: it is there already."""
+        """Add a key; without a name its owner is named after its digest. False: the key is there already."""
         digest = self._digest(key)
         if digest in self._names:
             return False
@@ -33,7 +33,7 @@ class KeyRing:
         return True
 
     def whose(self, authorization: bytes) -> str | None:
-        """Whose key a header `authorization: Bearer KEY` has; None: nobody's. Takes equally long for every key."""
+        """The owner of the key in `authorization: Bearer KEY`; None: it is unknown. Every key takes the same time."""
         scheme, _, key = authorization.partition(b" ")
         asked = self._digest(key.strip()[: LONGEST + 1])
         found: str | None = None

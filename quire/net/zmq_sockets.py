@@ -1,4 +1,4 @@
-"""ZMQ sockets: one made in the process's context, and where one was bound. Knows no frames."""
+"""ZMQ sockets: how one is opened in the process's context, and the endpoint it was bound to. Knows no frames."""
 
 from __future__ import annotations
 

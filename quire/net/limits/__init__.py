@@ -1,1 +1,1 @@
-"""How many connections may be open, and which one goes when one more comes: a server's, a link's, a ZMQ socket's."""
+"""Limits of open connections: of a server, of a link, of a ZMQ socket; and which one is closed for a new one."""

@@ -1,9 +1,10 @@
-"""ByHost: connections by the host they come from, so that who has most loses his own first. Knows no sockets."""
+"""ByHost: connections grouped by host: the host with the most of them loses one of its own first. Knows no sockets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count, groupby
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from quire.net.hosts import neighbourhood
@@ -16,7 +17,7 @@ class ByHost(Generic[T]):
 
     def __init__(self) -> None:
         self._hosts: dict[T, str] = {}
-        self._connections: dict[str, dict[T, int]] = {}  # by host: each with its number, which is its age
+        self._connections: dict[str, dict[T, int]] = {}  # by host, each with its number: lower is older
         self._numbers = count()
 
     def __len__(self) -> int:
@@ -26,12 +27,12 @@ class ByHost(Generic[T]):
         return iter(self._hosts)
 
     def add(self, connection: T, address: str) -> None:
-        """One more, the youngest; addresses that one host can have many of are one host's."""
+        """Add one, as the youngest; addresses of one IPv6 network count as one host (`neighbourhood`)."""
         host = self._hosts[connection] = neighbourhood(address)
         self._connections.setdefault(host, {})[connection] = next(self._numbers)
 
     def remove(self, connection: T) -> str | None:
-        """The host that it came from; None: it was not there."""
+        """Remove one and return its host; None: it was not there."""
         host = self._hosts.pop(connection, None)
         if host is not None:
             del self._connections[host][connection]
@@ -40,15 +41,15 @@ class ByHost(Generic[T]):
         return host
 
     def first(self, may_go: Callable[[T], bool] = lambda _: True) -> T | None:
-        """Of those that may go, the oldest of the host that has most connections; None: no one may."""
-        by_number = sorted(self._connections.values(), key=len, reverse=True)
-        for _, alike in groupby(by_number, key=len):
-            found = [next(((age, one) for one, age in those.items() if may_go(one)), None) for those in alike]
-            oldest = min((pair for pair in found if pair is not None), key=lambda pair: pair[0], default=None)
+        """Of those that may go, the oldest of the host with the most connections; None: none may."""
+        hosts = sorted(self._connections.values(), key=len, reverse=True)
+        for _, same_size in groupby(hosts, key=len):
+            candidates = [next(((age, one) for one, age in host.items() if may_go(one)), None) for host in same_size]
+            oldest = min((pair for pair in candidates if pair is not None), key=itemgetter(0), default=None)
             if oldest is not None:
                 return oldest[1]
         return None
 
     def of_the_most(self) -> list[T]:
-        """Those of the host that has most."""
+        """All connections of the host with the most."""
         return list(max(self._connections.values(), key=len, default=()))
