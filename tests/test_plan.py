@@ -48,10 +48,10 @@ LADDERS = {
     ],
     "net": ["hosts|address|secrets|tls|zmq_sockets", "lookup|seal|curve_keys", "limits"],
     "trace": ["units", "record", "read", "logs|stats"],
-    "simulate": ["setup", "optimum", "play", "show", "capacity", "report"],
+    "simulate": ["setup", "optimum", "play", "show", "capacity", "replay_report"],
     "cli": [
         "main|model_options|fsck",
-        "chat|prefill|events",
+        "chat|prefill|events_command",
         "simulate|trace|tiers|serve|disagg",
         "demo",
         "__main__",

@@ -16,8 +16,8 @@ import zmq
 from zmq.auth import create_certificates
 
 from quire import InputError
-from quire.cli.events import _lines, _shown
-from quire.cli.events import main as events
+from quire.cli.events_command import _lines, _shown
+from quire.cli.events_command import main as events
 from quire.core.records.events import Fact
 from quire.core.store import StoreName, open_store
 from quire.events import Follower, Index, Keys, Publisher, RecordedMessage, Recording, Room, Status

@@ -116,4 +116,4 @@ def test_misuse_is_refused_by_name(call: Any, words: str, trace: simulate.Trace)
 def test_what_is_exported_is_there_and_no_module_hides_it() -> None:
     assert [name for name in simulate.__all__ if not hasattr(simulate, name)] == []
     modules = {name.rpartition(".")[2] for name in sys.modules if name.rpartition(".")[0] == "quire.simulate"}
-    assert "report" in modules and not modules & set(simulate.__all__)
+    assert "replay_report" in modules and not modules & set(simulate.__all__)
