@@ -35,7 +35,7 @@ def part_of(file: str, name: str) -> str:
 
 def help_of(command: str) -> str:
     """What `quire TOOL --help` prints."""
-    from quire.tools import cli
+    from quire.cli import main as cli
 
     os.environ |= {"COLUMNS": "100", "NO_COLOR": "1"}  # the same page wherever it is built
     out = io.StringIO()

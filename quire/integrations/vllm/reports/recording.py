@@ -14,8 +14,8 @@ import numpy as np
 
 from quire.core.records.identity import Scope
 from quire.core.records.request import Int32, Request
-from quire.core.trace.recorder import ArrivedRequest, TraceRecorder
 from quire.integrations.vllm.common.identity import EngineRequest, media_of
+from quire.trace.record.recorder import ArrivedRequest, TraceRecorder
 
 log = logging.getLogger(__name__)
 
