@@ -25,11 +25,11 @@ from quire.core.life.finish import finish_plan
 from quire.core.life.fork import fork_sequence
 from quire.core.life.grow import grow_batch
 from quire.core.life.hold import drop_hold, hold_pages
-from quire.core.life.lose import lose_pages
+from quire.core.life.lose import bad_pages
 from quire.core.life.release import release_sequence, suspend_sequence, tokens_of
 from quire.core.life.removal import clear_tree, forget_scope, truncate_tree
-from quire.core.life.rows import Sequences, own_row
-from quire.core.life.setbacks import Finished
+from quire.core.life.rows import Sequences
+from quire.core.life.setbacks import Finished, lose_pages
 from quire.core.life.take_events import take_events, wait_for_events
 from quire.core.life.trim import trim_tail
 from quire.core.life.usage import usage_of
@@ -49,7 +49,7 @@ from quire.core.state.handle import handles_of
 from quire.core.state.hold import Hold
 from quire.core.state.prepared import Prepared, Purpose
 from quire.core.state.registry import Registry
-from quire.core.state.sequence import Sequence
+from quire.core.state.sequence import Sequence, own_row
 from quire.core.state.setup import open_setup
 from quire.core.store import StoreName
 from quire.core.trace.recorder import TraceRecorder
@@ -305,7 +305,8 @@ class Cache(ColderTiers):
         """
         self._check(group, tier)
         with self._asked():
-            return lose_pages(self._registry, group, slots, tier)
+            now = self._setup.now()  # before the first change: a caller's clock may raise
+            return lose_pages(self._registry, bad_pages(self._registry, group, slots, tier), now)
 
     def refresh(self) -> None:
         """Let retention durations that have passed run out, and prefetches. Admission does it too."""

@@ -14,7 +14,6 @@ from quire.core.admission.batch import Batch, SequenceSpan
 from quire.core.admission.claim import claim_batch
 from quire.core.admission.dry import Shortage, shortage
 from quire.core.admission.inside import open_inside
-from quire.core.admission.prefetch import end_prefetches
 from quire.core.admission.prepare import check_device
 from quire.core.admission.probe import slots_now
 from quire.core.admission.step import Step
@@ -23,6 +22,7 @@ from quire.core.records.request import Request
 from quire.core.state.claim import Claim, Refusal
 from quire.core.state.claims import Claims, drop_from, settle
 from quire.core.state.learner import learn
+from quire.core.state.prefetching import end_prefetches
 from quire.core.state.prepared import Prepared
 from quire.core.state.registry import Registry
 from quire.core.state.roots import NO_ROOT
@@ -56,7 +56,7 @@ def admit_batch(
     snapshots = open_inside(setup, parts) if setup.inside_groups else None
     admitted = list(claims._claims) if setup.config.receipts else None
     if registry.open_prefetches:
-        end_prefetches(registry, [claim.prepared for claim in claims._claims])
+        end_prefetches(registry.open_prefetches, [claim.prepared for claim in claims._claims])
     settle(claims)
     if registry.learners and sequences:
         for store, place, learner in registry.learners:

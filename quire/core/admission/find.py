@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quire.core.admission.prefetch import end_prefetches
 from quire.core.admission.prepare import ready_for
 from quire.core.records.errors import InputError, StateError, UnknownError, say, shown
 from quire.core.records.request import Int32, Request
 from quire.core.state.handle import Handle, take_lost
 from quire.core.state.held_hit import HeldHit, give_up, hits_of
 from quire.core.state.learner import learn
+from quire.core.state.prefetching import end_prefetches
 from quire.core.state.prepared import Prepared
 from quire.core.state.registry import Registry
 from quire.core.state.roots import NO_ROOT
@@ -179,7 +179,7 @@ def _mark_used(registry: Registry, kept: HeldHit) -> None:
     if kept.is_used:
         return
     kept.is_used = True
-    end_prefetches(registry, [prepared])
+    end_prefetches(registry.open_prefetches, [prepared])
     if registry.timed:
         setup.refresh(now)
     root = setup.roots.find(prepared._scope_key) if prepared._keep else NO_ROOT

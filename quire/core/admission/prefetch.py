@@ -188,13 +188,6 @@ def _no_room(setup: Setup, request: Request, far: list[Int32]) -> Refusal | None
     return None
 
 
-def end_prefetches(registry: Registry, served: list[Prepared]) -> None:
-    """These requests have what was prefetched for them: they were admitted, or what was found of them was used."""
-    names = {prepared.request.id for prepared in served}
-    for ref in [ref for ref, kept in registry.open_prefetches.items() if kept.prepared.request.id in names]:
-        let_go(registry.open_prefetches.pop(ref))
-
-
 def expire(registry: Registry) -> None:
     """Prefetches whose deadline has passed hold nothing any more."""
     timed = {ref: kept.deadline for ref, kept in registry.open_prefetches.items() if kept.deadline is not None}

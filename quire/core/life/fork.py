@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from quire.core.life.rows import own_row
 from quire.core.records.errors import StateError, listed, say, shown
 from quire.core.records.plan import Plan
 from quire.core.records.request import check_id
 from quire.core.state.registry import Registry
-from quire.core.state.sequence import Sequence
+from quire.core.state.sequence import Sequence, own_row
 from quire.core.state.setup import Setup
 
 

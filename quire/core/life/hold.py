@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.life.rows import own_row
 from quire.core.records.errors import BrokenInvariant, InputError, StateError, UnknownError, say, shown
 from quire.core.records.request import Int32
 from quire.core.records.span import Span
 from quire.core.state.hold import Hold
 from quire.core.state.registry import Registry
-from quire.core.state.sequence import Sequence
+from quire.core.state.sequence import Sequence, own_row
 from quire.core.state.setup import Setup
 
 

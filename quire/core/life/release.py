@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.life.rows import own_row
 from quire.core.records.request import Int32, Request, check_tokens
 from quire.core.state.registry import Registry
-from quire.core.state.sequence import RELEASED, Sequence
+from quire.core.state.sequence import RELEASED, Sequence, own_row
 from quire.core.state.setup import Setup
 
 

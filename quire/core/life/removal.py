@@ -5,20 +5,15 @@ Claims that are open keep what they were promised; what becomes of them is not s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from quire.core.admission.prepare import ready_for
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.identity import Scope
 from quire.core.records.request import Request
 from quire.core.state.claim import Claim
+from quire.core.state.held_hit import freeze
 from quire.core.state.prepared import Prepared
 from quire.core.state.registry import Registry
-from quire.core.state.setup import Setup
 from quire.core.state.writing import Writing
-
-if TYPE_CHECKING:
-    from quire.core.store.interface import Hit
 
 
 def truncate_tree(registry: Registry, request: Request, keep: int) -> int:
@@ -85,13 +80,6 @@ def _frozen(registry: Registry) -> list[Claim]:
     for kept in registry.open_finds.values():
         freeze(registry.setup, kept.hit, kept.cross_hit)
     return claims
-
-
-def freeze(setup: Setup, hit: Hit, cross_hit: Hit | None) -> None:
-    """What is claimed stays claimed when it leaves the tree."""
-    setup.store.freeze(hit)
-    if cross_hit is not None and setup.cross is not None:
-        setup.cross.store.freeze(cross_hit)
 
 
 def _is_along(other: Prepared, gone: Prepared, block: int) -> bool:

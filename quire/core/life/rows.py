@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from quire.core.records.errors import BrokenInvariant, InputError, UnknownError, listed, say, shown
+from quire.core.records.errors import BrokenInvariant, UnknownError, listed, say, shown
 from quire.core.records.request import Int32, check_tokens
 from quire.core.state.registry import Registry
-from quire.core.state.sequence import Sequence
+from quire.core.state.sequence import Sequence, own_row
 from quire.core.state.setup import Setup
 
 Sequences = Sequence | Iterable[Sequence] | Int32
@@ -24,18 +24,6 @@ def rows_of(setup: Setup, sequences: Sequences) -> Int32:
     for sequence in many:
         own_row(setup, sequence)
     return np.fromiter((sequence.row for sequence in many), np.int32, len(many))
-
-
-def own_row(setup: Setup, sequence: Sequence) -> int:
-    """The row of a live sequence of this cache."""
-    if not isinstance(sequence, Sequence):
-        raise InputError(say(f"a {type(sequence).__name__}", "it is no Sequence", "pass what admit returned"))
-    row = sequence._live_row()
-    if sequence._setup is not setup:
-        raise UnknownError(
-            say(f"sequence {shown(sequence.id)}", "it belongs to another cache", "use the cache that admitted it")
-        )
-    return row
 
 
 def sequences_of(registry: Registry, rows: Int32) -> list[Sequence]:

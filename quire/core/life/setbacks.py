@@ -6,20 +6,19 @@ The one path for moves that failed and for pages that somebody reports as bad. K
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from quire.core.admission.claim import note_facts
 from quire.core.admission.find import Found
 from quire.core.admission.promise import make_promise
+from quire.core.life.lose import LostPage
 from quire.core.life.release import release_sequence, suspended
-from quire.core.life.removal import freeze
 from quire.core.life.writer import Writer
 from quire.core.records.plan import Plan
 from quire.core.records.request import Request
 from quire.core.state.claim import Claim, hit_of, let_go
-from quire.core.state.held_hit import HeldHit, hits_of
+from quire.core.state.held_hit import HeldHit, freeze, hits_of
 from quire.core.state.hold import Hold
 from quire.core.state.registry import Registry
 from quire.core.state.sequence import Sequence
@@ -50,12 +49,16 @@ class Finished:
     plan: Plan | None = None
 
 
-class LostPage(NamedTuple):
-    """A page whose bytes never came, or are bad."""
+NOTHING = Finished(())
 
-    group: int
-    page: int
-    stamp: int
+
+def lose_pages(registry: Registry, lost: list[LostPage], now: int) -> Finished:
+    """Pages are lost, as of `now`: whose promises that changes, and the moves that replacing them took."""
+    if not lost:
+        return NOTHING
+    if registry.timed:
+        registry.setup.refresh(now)  # they are remembered, and when they went
+    return Finished(give_up(registry, lost, now), registry.take_plan())
 
 
 def give_up(registry: Registry, lost: list[LostPage], now: int) -> tuple[Setback, ...]:

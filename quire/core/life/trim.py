@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.life.rows import own_row
 from quire.core.records.errors import InputError, StateError, say, shown
 from quire.core.state.registry import Registry
-from quire.core.state.sequence import Sequence
+from quire.core.state.sequence import Sequence, own_row
 from quire.core.state.setup import Setup
 
 

@@ -38,3 +38,10 @@ def give_up(kept: HeldHit) -> None:
     setup.store.unclaim(kept.hit)
     if kept.cross_hit is not None and setup.cross is not None:
         setup.cross.store.unclaim(kept.cross_hit)
+
+
+def freeze(setup: Setup, hit: Hit, cross_hit: Hit | None) -> None:
+    """What is claimed stays claimed when it leaves the tree."""
+    setup.store.freeze(hit)
+    if cross_hit is not None and setup.cross is not None:
+        setup.cross.store.freeze(cross_hit)

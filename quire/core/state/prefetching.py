@@ -1,10 +1,11 @@
-"""Prefetching: what one prefetch holds, as the cache keeps it. Knows no handles."""
+"""Prefetching: what one prefetch holds, as the cache keeps it, and its end when the request was served."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from quire.core.records.request import Int32
+from quire.core.state.handle import Handles
 from quire.core.state.prepared import Prepared
 from quire.core.state.setup import Setup
 from quire.core.store.dumped import PageInfo
@@ -37,3 +38,10 @@ def let_go(kept: Prefetching) -> None:
     setup: Setup = kept.prepared._setup
     for (store, place), pages, stamps in zip(setup.pools, kept.pages, kept.stamps, strict=True):
         store.unkeep(place, pages, stamps)
+
+
+def end_prefetches(handles: Handles[Prefetching], served: list[Prepared]) -> None:
+    """These requests have what was prefetched for them: they were admitted, or what was found of them was used."""
+    names = {prepared.request.id for prepared in served}
+    for ref in [ref for ref, kept in handles.items() if kept.prepared.request.id in names]:
+        let_go(handles.pop(ref))

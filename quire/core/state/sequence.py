@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from quire.core.records.errors import StateError, UnknownError, say, shown
+from quire.core.records.errors import InputError, StateError, UnknownError, say, shown
 from quire.core.records.reports.stats import Counts, ReuseCounts, counts, reuse
 from quire.core.records.request import Int32, Request
 from quire.core.records.span import Span, merged
@@ -158,3 +158,15 @@ class Sequence:
     def __repr__(self) -> str:
         state = f"row={self.row}, length={self.length}, computed={self.computed}" if self.live else "released"
         return f"Sequence({shown(self.id)}, {state})"
+
+
+def own_row(setup: Setup, sequence: Sequence) -> int:
+    """The row of a live sequence of this cache."""
+    if not isinstance(sequence, Sequence):
+        raise InputError(say(f"a {type(sequence).__name__}", "it is no Sequence", "pass what admit returned"))
+    row = sequence._live_row()
+    if sequence._setup is not setup:
+        raise UnknownError(
+            say(f"sequence {shown(sequence.id)}", "it belongs to another cache", "use the cache that admitted it")
+        )
+    return row
