@@ -12,14 +12,14 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
-from quire.core.admission.prefetch import Prefetch, prefetch_pages
-from quire.core.life.finish import land_moves
-from quire.core.life.lasting import restore_pages, take_changes
+from quire.core.outside.lasting import restore_pages, take_changes
+from quire.core.outside.prefetch import Prefetch, prefetch_pages
 from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, StateError, UnknownError, say, shown
 from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
 from quire.core.records.plan import NO_MOVES, MoveColumn, Moves, Plan
 from quire.core.records.request import Request
+from quire.core.sequences.finish import land_moves
 from quire.core.state.claim import Refusal
 from quire.core.state.handle import handles_of
 from quire.core.state.prepared import Prepared

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from quire.core.cache import Cache
-from quire.core.life.setbacks import Setback
 from quire.core.records.errors import StateError, say
 from quire.core.records.identity import Scope
 from quire.core.records.request import PLAIN, Int32, Request
 from quire.core.records.retain import Retention
 from quire.core.records.span import Span
+from quire.core.sequences.setbacks import Setback
 from quire.core.state.prepared import Prepared
 from quire.core.trace.block_ids import read_key
 from quire.core.trace.recorder import TraceRecorder

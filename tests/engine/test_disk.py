@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from quire import InputError, Scope  # noqa: E402
-from quire.core.admission.prefetch import Prefetch  # noqa: E402
+from quire.core.outside.prefetch import Prefetch  # noqa: E402
 from quire.engine import LLM, of  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402

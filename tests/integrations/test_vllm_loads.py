@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from quire import Request
-from quire.core.admission.find import Found
+from quire.core.outside.find import Found
 from quire.core.records.request import PLAIN
 from quire.integrations.vllm.cache_groups import HOST
 from quire.integrations.vllm.orders import BadPage, Part, WorkerReport

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from quire import InputError, RetainRange, Sequence, check
-from quire.core.life.release import tokens_of
+from quire.core.sequences.release import tokens_of
 from quire.tools.replay.play.player import Player, play
 from quire.tools.replay.play.tally import ReplayResult
 from quire.tools.replay.setup.pace import Pace

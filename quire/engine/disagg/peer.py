@@ -18,12 +18,12 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from quire.core.life.setbacks import Finished
 from quire.core.records.errors import InputError, QuireError, StateError, say
 from quire.core.records.identity import Scope
 from quire.core.records.plan import Plan
 from quire.core.records.request import PLAIN, Int32, Request
 from quire.core.records.span import Span
+from quire.core.sequences.setbacks import Finished
 from quire.core.state.sequence import Sequence as Live
 from quire.engine.choose.sampling import Sampling
 from quire.engine.disagg import orders

@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from quire.core.admission.find import Found
 from quire.core.cache import Cache
-from quire.core.life.writer import Writer
+from quire.core.outside.find import Found
+from quire.core.outside.writer import Writer
 from quire.core.records.identity import Scope
 from quire.core.records.request import Int32, Request
 from quire.core.state.claim import Refusal

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from quire import Cache, CacheConfig, InputError, LayerGroup, Refusal, Request, Scope, StateError, TierConfig, check
-from quire.core.admission.prefetch import Prefetch
+from quire.core.outside.prefetch import Prefetch
 from quire.tiers import ArenaTier, PageLayout, TierError
 from quire.tiers.disk import DiskFolder, DiskIO, DiskKeeper, DiskLimits, DiskTier, KeeperPace
 from quire.tiers.disk.examine import examine

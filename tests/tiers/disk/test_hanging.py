@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from quire import Request, Scope, StateError, check
-from quire.core.admission.prefetch import Prefetch
-from quire.core.life.setbacks import Finished
+from quire.core.outside.prefetch import Prefetch
 from quire.core.records.plan import MoveColumn, Plan
+from quire.core.sequences.setbacks import Finished
 from quire.tiers import Bytes
 from quire.tiers.disk import DiskFolder, DiskIO, KeeperPace
 from quire.tiers.disk.calls.files import File, RealFiles

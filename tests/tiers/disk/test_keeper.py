@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from quire import Cache, CacheConfig, InputError, Request, Scope, StateError, TierConfig, check
-from quire.core.admission.prefetch import Prefetch
+from quire.core.outside.prefetch import Prefetch
 from quire.core.records.plan import MoveColumn, Plan
 from quire.tiers import Mover, PageLayout
 from quire.tiers.disk import DiskKeeper, KeeperPace

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from quire import Cache, CacheConfig, InputError, LayerGroup, Request, Scope, StateError, TierConfig, check
-from quire.core.admission.prefetch import Prefetch
+from quire.core.outside.prefetch import Prefetch
 from quire.core.state.claim import Refusal
 from quire.tiers import ArenaTier, Bytes, PageLayout
 from quire.tiers.disk import DiskFolder, DiskKeeper, LocalRank

@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from quire.core.admission.prefetch import Prefetch
 from quire.core.cache import Cache
+from quire.core.outside.prefetch import Prefetch
 from quire.core.records.errors import StateError, say
 from quire.core.records.identity import Scope
 from quire.core.records.plan import Plan

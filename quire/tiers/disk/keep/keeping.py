@@ -22,10 +22,10 @@ from typing import TypeVar
 import numpy as np
 
 from quire.core.cache import Cache
-from quire.core.life.setbacks import Finished
 from quire.core.records.errors import BrokenInvariant, QuireError, StateError, say
 from quire.core.records.lasting import LastingChanges
 from quire.core.records.plan import MoveColumn, Plan
+from quire.core.sequences.setbacks import Finished
 from quire.tiers.disk.calls.files import FullDisk, reason
 from quire.tiers.disk.folder import DiskFolder
 from quire.tiers.disk.keep.erasing import Erasing

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from quire.core.admission.claim import note_facts
-from quire.core.admission.find import Found
 from quire.core.admission.promise import make_promise
-from quire.core.life.lose import LostPage
-from quire.core.life.release import release_sequence, suspended
-from quire.core.life.writer import Writer
+from quire.core.outside.find import Found
+from quire.core.outside.lose import LostPage
+from quire.core.outside.writer import Writer
 from quire.core.records.plan import Plan
 from quire.core.records.request import Request
+from quire.core.sequences.release import release_sequence, suspended
 from quire.core.state.claim import Claim, hit_of, let_go
 from quire.core.state.held_hit import HeldHit, freeze, hits_of
 from quire.core.state.hold import Hold

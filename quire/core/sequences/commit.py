@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.life.rows import Sequences, rows_of, wrong_rows
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.request import Int32
+from quire.core.sequences.rows import Sequences, rows_of, wrong_rows
 from quire.core.state.registry import Registry
 from quire.core.state.sequence import Sequence, own_row
 from quire.core.state.setup import Setup

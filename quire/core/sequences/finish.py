@@ -10,10 +10,10 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.life.lose import LostPage
-from quire.core.life.setbacks import NOTHING, Finished, give_up
+from quire.core.outside.lose import LostPage
 from quire.core.records.errors import InputError, StateError, listed, say, shown, whole_numbers
 from quire.core.records.plan import Kind, MoveColumn, Moves, Plan
+from quire.core.sequences.setbacks import NOTHING, Finished, give_up
 from quire.core.state.registry import Registry
 from quire.core.state.setup import Setup
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.life.rows import Sequences, rows_of, sequences_of, wrong_rows
 from quire.core.records.errors import InputError, StateError, say, shown
 from quire.core.records.plan import Plan
 from quire.core.records.request import Int32, check_tokens
+from quire.core.sequences.rows import Sequences, rows_of, sequences_of, wrong_rows
 from quire.core.state.registry import Registry
 
 
