@@ -25,7 +25,7 @@ from quire.core.outside.prefetch import expire, give_back_prefetches
 from quire.core.outside.removal import clear_tree, forget_scope, truncate_tree
 from quire.core.outside.take_events import take_events, wait_for_events
 from quire.core.outside.writer import NO_SKIP, Skip, Writer, give_back_writers, open_writer
-from quire.core.records.config import CacheConfig
+from quire.core.records.config import CacheConfig, hopeless
 from quire.core.records.errors import ConfigWarning, InputError, UnknownError, listed, say, shown
 from quire.core.records.events import EventBatch
 from quire.core.records.identity import Scope
@@ -72,7 +72,7 @@ class Cache(ColderTiers):
             raise InputError(
                 say(f"a cache from a {type(config).__name__}", "it is no CacheConfig", "pass a CacheConfig")
             )
-        for reason in config._hopeless():
+        for reason in hopeless(config):
             warnings.warn(reason, ConfigWarning, stacklevel=2)
         self.config = config
         self._setup = open_setup(config, clock, store)
@@ -108,10 +108,10 @@ class Cache(ColderTiers):
 
         Without `keys` the first call that looks it up makes them.
         """
-        (prepared,) = ready_for(self._setup, [request], "compute")
+        (ready,) = ready_for(self._setup, [request], "compute")
         if keys:
-            prepared._chain.extend_keys()
-        return prepared
+            ready.chain.extend_keys()
+        return Prepared(ready)
 
     def probe(self, requests: Iterable[Request | Prepared], purpose: Purpose = "compute") -> list[Probe]:
         """What a claim would find now; holds nothing and changes nothing."""

@@ -66,7 +66,7 @@ class ColderTiers:
             raise InputError(say(f"copy_down of {shown(limit)} pages", "that is no number", "pass 0 or more"))
         with self._asked():
             registry, moves = self._registry, [NO_MOVES]
-            if registry.setup.config._slow_tier < 0:
+            if registry.setup.slow_tier < 0:
                 raise StateError(say("copy_down", "this cache has no slow tier", "give the coldest tier slow=True"))
             for group, (store, place) in enumerate(registry.setup.pools):
                 taken = store.copy_down(place, min(limit, registry.setup.config.slots_of(-1, group)))
@@ -118,3 +118,8 @@ class ColderTiers:
                 raise InputError(say(f"restore of a {type(given).__name__}", f"it is no {kind.__name__}", "pass both"))
         with self._asked():
             return restore_pages(self._registry, nodes, pages)
+
+
+def registry_of(cache: ColderTiers) -> Registry:
+    """Everything that a cache owns, for the parts of the core that look into it; under its lock, `setup.lock`."""
+    return cache._registry

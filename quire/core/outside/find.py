@@ -19,7 +19,7 @@ from quire.core.state.handle import Handle, take_lost
 from quire.core.state.held_hit import HeldHit, give_up, hits_of
 from quire.core.state.learner import learn
 from quire.core.state.prefetching import end_prefetches
-from quire.core.state.prepared import Prepared
+from quire.core.state.prepared import Prepared, ReadyRequest, ready_of
 from quire.core.state.registry import Registry
 from quire.core.state.roots import NO_ROOT
 from quire.core.state.setup import Setup
@@ -54,17 +54,17 @@ class Found(Handle[HeldHit]):
     @property
     def start(self) -> int:
         """Tokens before it the caller has himself."""
-        return self._kept.first * self._kept.prepared._setup.block_size
+        return self._kept.first * self._kept.prepared.setup.block_size
 
     @property
     def end(self) -> int:
         """The first token that is not there; `start` when nothing is. Only lost pages lower it."""
-        return max(self._kept.first, self._kept.blocks) * self._kept.prepared._setup.block_size
+        return max(self._kept.first, self._kept.blocks) * self._kept.prepared.setup.block_size
 
     @property
     def encoder_end(self) -> int:
         """Leading places of the encoder's KV that are there."""
-        places, hit, own = self._kept.prepared._encoder, self._kept.cross_hit, self._kept.prepared._setup.own_groups
+        places, hit, own = self._kept.prepared.encoder, self._kept.cross_hit, self._kept.prepared.setup.own_groups
         spoilt = any(group >= own.stop for group, _ in self._kept.bad)
         return 0 if places is None or hit is None or spoilt else min(places.length, hit.start)
 
@@ -90,7 +90,7 @@ class Found(Handle[HeldHit]):
             return np.array(sorted(block for one, block in self._kept.bad if one == group), np.int32)
 
     def _look(self, group: int) -> tuple[Hit | None, int]:
-        setup = self._kept.prepared._setup
+        setup = self._kept.prepared.setup
         if self.closed:
             raise StateError(say(f"use of {shown(self)}", "it was closed, and holds nothing", "find again"))
         if not isinstance(group, int) or not 0 <= group < len(setup.groups):
@@ -127,24 +127,23 @@ def find_pages(registry: Registry, request: Request | Prepared, from_: int) -> F
     if type(from_) is not int or not 0 <= from_ <= setup.config.max_length:
         fact = "that is no place in a request"
         raise InputError(say(f"find from token {shown(from_)}", fact, f"pass 0 to {setup.config.max_length}"))
-    if type(request) is Prepared and request._setup is setup and not request._seated:  # mostly
-        prepared = request
-    else:
+    prepared = ready_of(request) if type(request) is Prepared else None
+    if prepared is None or prepared.setup is not setup or prepared.seated:
         (prepared,) = ready_for(setup, [request], "decode")
     held = _look_up(setup, prepared, from_ // setup.block_size)
     return Found(registry, held, lambda kept: _mark_used(registry, kept))
 
 
-def _look_up(setup: Setup, prepared: Prepared, first: int) -> HeldHit:
+def _look_up(setup: Setup, prepared: ReadyRequest, first: int) -> HeldHit:
     store, limit = setup.store, prepared.request.reuse_limit
-    root = setup.roots.find(prepared._scope_key) if prepared._keep else NO_ROOT
+    root = setup.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT
     usable = min(prepared.end, setup.config.max_length)
     usable = usable if limit is None else min(usable, limit)
-    hit = store.walk(prepared._chain, root, usable, 0, first)
+    hit = store.walk(prepared.chain, root, usable, 0, first)
     while hit.blocks > first and _is_unwritten(setup, hit):
-        hit = store.walk(prepared._chain, root, hit.blocks * setup.block_size - 1, 0, first)
+        hit = store.walk(prepared.chain, root, hit.blocks * setup.block_size - 1, 0, first)
     store.claim(hit, None, True)
-    cross, places, across = setup.cross, prepared._encoder, None
+    cross, places, across = setup.cross, prepared.encoder, None
     if cross is not None and places is not None:
         root = cross.roots.find(prepared.request.scope.key) if places.keep else NO_ROOT
         across = cross.store.walk(places.chain, root, places.blocks * setup.block_size, 0)
@@ -182,10 +181,10 @@ def _mark_used(registry: Registry, kept: HeldHit) -> None:
     end_prefetches(registry.open_prefetches, [prepared])
     if registry.timed:
         setup.refresh(now)
-    root = setup.roots.find(prepared._scope_key) if prepared._keep else NO_ROOT
+    root = setup.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT
     if root != NO_ROOT:
-        setup.store.use(root, prepared._chain, kept.hit.blocks)
-    cross, places = setup.cross, prepared._encoder
+        setup.store.use(root, prepared.chain, kept.hit.blocks)
+    cross, places = setup.cross, prepared.encoder
     if cross is not None and places is not None and places.keep and kept.cross_hit is not None:
         root = cross.roots.find(prepared.request.scope.key)
         if root != NO_ROOT:

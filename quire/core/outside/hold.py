@@ -7,9 +7,9 @@ import numpy as np
 from quire.core.records.errors import BrokenInvariant, InputError, StateError, UnknownError, say, shown
 from quire.core.records.request import Int32
 from quire.core.records.span import Span
-from quire.core.state.hold import Hold
+from quire.core.state.hold import Hold, is_made_by
 from quire.core.state.registry import Registry
-from quire.core.state.sequence import Sequence, own_row
+from quire.core.state.sequence import Sequence, own_row, running_of
 from quire.core.state.setup import Setup
 
 
@@ -42,11 +42,12 @@ def hold_pages(registry: Registry, sequence: Sequence, span: Span) -> Hold | Non
 
 def _takes_from_the_reserve(setup: Setup, sequence: Sequence, columns: tuple[int, int]) -> bool:
     """Own pages of an unfinished prompt are to make room for its later ones; held, they need that much."""
-    if not setup.bounded or sequence._granted >= sequence.prompt_end:
+    running = running_of(sequence)
+    if not setup.bounded or running.granted >= sequence.prompt_end:
         return False
     wanted = [0] * len(setup.sharers)
     for group in setup.windows:
-        own = sequence.start // setup.block_size - sequence._owned[group]
+        own = sequence.start // setup.block_size - running.owned[group]
         first = max(columns[0], own)
         pages = setup.store.pages[group][sequence.row, first : max(first, columns[1])]
         wanted[setup.pool_of[group]] += int(np.count_nonzero(pages >= 0))
@@ -79,7 +80,7 @@ def drop_hold(registry: Registry, held: Hold) -> None:
     if not isinstance(held, Hold):
         raise InputError(say(f"drop of a {type(held).__name__}", "it is no Hold", "pass what hold returned"))
     setup = registry.setup
-    if held._setup is not setup:
+    if not is_made_by(setup, held):
         raise UnknownError(say("drop of a hold", "another cache made it", "drop it there"))
     if held.dropped:
         raise StateError(say("drop of a hold", "it was dropped before", "drop it once"))

@@ -122,7 +122,7 @@ def _restore_stream(
 
 def _check_empty(registry: Registry) -> None:
     setup, config = registry.setup, registry.setup.config
-    if config._slow_tier < 0:
+    if setup.slow_tier < 0:
         raise StateError(say("restore", "this cache has no slow tier", "give the coldest tier slow=True"))
     stored = any(stream.store.num_nodes for stream in setup.streams)
     tiers = range(len(config.tiers))
@@ -185,8 +185,8 @@ def _check_pages(setup: Setup, nodes: BlockNodes, pages: LastingPages) -> Int64:
     """Place of each page's block."""
     if not len(pages.group) == len(pages.slot) == len(pages.node):
         raise _refuse("pages", "their arrays do not fit each other")
-    tier = setup.config.tiers[setup.config._slow_tier]
-    capacity = np.array([setup.config.slots_of(setup.config._slow_tier, group) for group in setup.groups], np.int64)
+    tier = setup.config.tiers[setup.slow_tier]
+    capacity = np.array([setup.config.slots_of(setup.slow_tier, group) for group in setup.groups], np.int64)
     if len(pages.group) and not 0 <= pages.group.min() <= pages.group.max() < len(capacity):
         raise _refuse("pages", f"there are {len(capacity)} groups")
     if (pages.slot < 0).any() or (pages.slot >= capacity[pages.group]).any():

@@ -18,7 +18,7 @@ from quire.core.records.retain import to_ticks
 from quire.core.state.claim import Refusal
 from quire.core.state.handle import Handle, take_lost
 from quire.core.state.prefetching import Prefetching, let_go
-from quire.core.state.prepared import Prepared
+from quire.core.state.prepared import Prepared, ReadyRequest
 from quire.core.state.registry import Registry
 from quire.core.state.roots import NO_ROOT
 from quire.core.state.setup import Setup
@@ -76,7 +76,7 @@ class Prefetch(Handle[Prefetching]):
 def _slow_pages(kept: Prefetching) -> list[list[int]]:
     """Of its pages by group those that have no faster copy."""
     found: list[list[int]] = []
-    for group, (store, place) in enumerate(kept.prepared._setup.pools):
+    for group, (store, place) in enumerate(kept.prepared.setup.pools):
         there = kept.still_there(group)
         found.append([page for page in there if max(store.page_slots(place, page)[:-1]) < 0])
     return found
@@ -85,7 +85,7 @@ def _slow_pages(kept: Prefetching) -> list[list[int]]:
 def prefetch_pages(registry: Registry, request: Request | Prepared, deadline: float | None) -> Prefetch | Refusal:
     """Begin to bring the hit of a request up into the tier before the slow one; a refusal has changed nothing."""
     setup = registry.setup
-    if setup.config._slow_tier < 0:
+    if setup.slow_tier < 0:
         raise StateError(say("prefetch", "this cache has no slow tier", "give the coldest tier slow=True"))
     (prepared,) = ready_for(setup, [request], "compute")
     ticks = _ticks(deadline)
@@ -93,7 +93,7 @@ def prefetch_pages(registry: Registry, request: Request | Prepared, deadline: fl
     end, reach = _look_up(setup, prepared)
     pages = [some[tiers > 0] for some, tiers in reach]
     far = [
-        some[(tiers == setup.config._slow_tier) & ~np.isin(some, under_way(registry, group))]
+        some[(tiers == setup.slow_tier) & ~np.isin(some, under_way(registry, group))]
         for group, (some, tiers) in enumerate(reach)
     ]
     lack = _lack(registry, prepared.request, pages)
@@ -123,15 +123,15 @@ def _ticks(deadline: float | None) -> int | None:
     return to_ticks(float(deadline)) if deadline >= 0 else -1
 
 
-def _look_up(setup: Setup, prepared: Prepared) -> tuple[int, Reach]:
+def _look_up(setup: Setup, prepared: ReadyRequest) -> tuple[int, Reach]:
     """Tokens that could be reused, and what that needs: what a claim will look at, or without device a find."""
     limit = prepared.request.reuse_limit
     usable = prepared.end - (setup.smallest_pool > 0)
     usable = usable if limit is None else min(usable, limit)
-    root = setup.roots.find(prepared._scope_key) if prepared._keep else NO_ROOT
-    hit = setup.store.walk(prepared._chain, root, usable, 0)
+    root = setup.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT
+    hit = setup.store.walk(prepared.chain, root, usable, 0)
     reach = [hit.reach(group) for group in setup.own_groups]
-    cross, places = setup.cross, prepared._encoder
+    cross, places = setup.cross, prepared.encoder
     if cross is not None:
         reach += [(NOTHING, NOTHING)] * (len(setup.groups) - len(setup.own_groups))
         if places is not None and places.keep:
@@ -152,7 +152,7 @@ def held_pages(registry: Registry, group: int) -> set[int]:
 
 def under_way(registry: Registry, group: int) -> Int32:
     """Pages that open background plans bring up from the slow tier."""
-    target = registry.setup.config._slow_tier - 1
+    target = registry.setup.slow_tier - 1
     found = [NOTHING]
     for plan in registry.background.values():
         moves = plan.moves
@@ -168,7 +168,7 @@ def _lack(registry: Registry, request: Request, pages: list[Int32]) -> Refusal |
         wanted = {page for group in groups for page in pages[group].tolist()}  # numbers are the pool's
         if not wanted:
             continue
-        most = int(config.prefetch_share * config.slots_of(config._slow_tier - 1, groups[0]))
+        most = int(config.prefetch_share * config.slots_of(registry.setup.slow_tier - 1, groups[0]))
         held = set().union(*(held_pages(registry, group) for group in groups))
         new = len(wanted - held)
         if new and len(held) + new > most:
@@ -178,7 +178,7 @@ def _lack(registry: Registry, request: Request, pages: list[Int32]) -> Refusal |
 
 def _no_room(setup: Setup, request: Request, far: list[Int32]) -> Refusal | None:
     """Whether there are not so many slots to be had above the slow tier."""
-    tier = setup.config._slow_tier - 1
+    tier = setup.slow_tier - 1
     for groups in setup.sharers:
         wanted, (store, place) = sum(len(far[group]) for group in groups), setup.pools[groups[0]]
         have = store.room_in(place, tier) if wanted else 0

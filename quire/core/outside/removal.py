@@ -9,9 +9,9 @@ from quire.core.admission.prepare import ready_for
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.identity import Scope
 from quire.core.records.request import Request
-from quire.core.state.claim import Claim
+from quire.core.state.claim import Promise
 from quire.core.state.held_hit import freeze
-from quire.core.state.prepared import Prepared
+from quire.core.state.prepared import ReadyRequest
 from quire.core.state.registry import Registry
 from quire.core.state.writing import Writing
 
@@ -26,16 +26,16 @@ def truncate_tree(registry: Registry, request: Request, keep: int) -> int:
     (prepared,) = ready_for(setup, [request], "compute")
     block = -(-keep // setup.block_size)  # the first that goes
     for claim in _frozen(registry):
-        claim._cut |= claim._hit.blocks > block and _is_along(claim.prepared, prepared, block)
-        claim._cross_cut |= not keep and _hears(claim, prepared)
+        claim.is_cut |= claim.hit.blocks > block and _is_along(claim.prepared, prepared, block)
+        claim.is_cross_cut |= not keep and _hears(claim, prepared)
     for writing in registry.open_writers.values():
         writing.is_cut |= _goes_through(writing, prepared, block)
     gone = 0
-    root = setup.roots.find(prepared._scope_key)
+    root = setup.roots.find(prepared.scope_key)
     if root >= 0:
-        gone += setup.store.truncate(root, prepared._chain, len(request.tokens), min(keep, len(request.tokens)))
-    if setup.cross is not None and prepared._encoder is not None and not keep:
-        chain = prepared._encoder.chain
+        gone += setup.store.truncate(root, prepared.chain, len(request.tokens), min(keep, len(request.tokens)))
+    if setup.cross is not None and prepared.encoder is not None and not keep:
+        chain = prepared.encoder.chain
         root = setup.cross.roots.find(request.scope.key)
         gone += setup.cross.store.truncate(root, chain, len(chain), 0) if root >= 0 else 0
     return gone
@@ -44,7 +44,7 @@ def truncate_tree(registry: Registry, request: Request, keep: int) -> int:
 def clear_tree(registry: Registry) -> int:
     """Forget everything stored; returns pages."""
     for claim in _frozen(registry):
-        claim._cut = claim._cross_cut = True
+        claim.is_cut = claim.is_cross_cut = True
     for writing in registry.open_writers.values():
         writing.is_cut = True
     gone = 0
@@ -62,7 +62,7 @@ def forget_scope(registry: Registry, scope: Scope) -> int:
         raise InputError(say("forget of a scope that names nothing", "every scope is like it", "use clear()"))
     for claim in _frozen(registry):
         if scope.covers(claim.request.scope):
-            claim._cut = claim._cross_cut = True
+            claim.is_cut = claim.is_cross_cut = True
     for writing in registry.open_writers.values():
         writing.is_cut |= scope.covers(writing.prepared.request.scope)
     gone = 0
@@ -72,34 +72,34 @@ def forget_scope(registry: Registry, scope: Scope) -> int:
     return gone
 
 
-def _frozen(registry: Registry) -> list[Claim]:
+def _frozen(registry: Registry) -> list[Promise]:
     """Before blocks go: open claims and finds are kept by their pages from now on; the claims."""
     claims = [claim for claims in registry.open_claims.values() for claim in claims]
     for claim in claims:
-        freeze(registry.setup, claim._hit, claim._cross_hit)
+        freeze(registry.setup, claim.hit, claim.cross_hit)
     for kept in registry.open_finds.values():
         freeze(registry.setup, kept.hit, kept.cross_hit)
     return claims
 
 
-def _is_along(other: Prepared, gone: Prepared, block: int) -> bool:
+def _is_along(other: ReadyRequest, gone: ReadyRequest, block: int) -> bool:
     """Whether a request's text is that of a truncated one up to and including this block, which goes."""
-    if other._scope_key != gone._scope_key or min(other.end, gone.end) < (block + 1) * other._setup.block_size:
+    if other.scope_key != gone.scope_key or min(other.end, gone.end) < (block + 1) * other.setup.block_size:
         return False
-    return other._chain.key(block) == gone._chain.key(block)
+    return other.chain.key(block) == gone.chain.key(block)
 
 
-def _goes_through(writing: Writing, gone: Prepared, block: int) -> bool:
+def _goes_through(writing: Writing, gone: ReadyRequest, block: int) -> bool:
     """The same of a writer's text: what comes of it later is forgotten too."""
-    size = gone._setup.block_size
-    if writing.prepared._scope_key != gone._scope_key or min(len(writing.chain), gone.end) < (block + 1) * size:
+    size = gone.setup.block_size
+    if writing.prepared.scope_key != gone.scope_key or min(len(writing.chain), gone.end) < (block + 1) * size:
         return False
-    return writing.chain.key(block) == gone._chain.key(block)
+    return writing.chain.key(block) == gone.chain.key(block)
 
 
-def _hears(claim: Claim, gone: Prepared) -> bool:
+def _hears(claim: Promise, gone: ReadyRequest) -> bool:
     """Whether a claim has found something of the encoder's input that goes."""
-    mine, places = claim.prepared._encoder, gone._encoder
-    if mine is None or places is None or claim._cross_hit is None or not claim._cross_hit.blocks:
+    mine, places = claim.prepared.encoder, gone.encoder
+    if mine is None or places is None or claim.cross_hit is None or not claim.cross_hit.blocks:
         return False
     return claim.request.scope == gone.request.scope and mine.chain.key(0) == places.chain.key(0)

@@ -16,6 +16,7 @@ from quire.core.admission.prepare import ready_for
 from quire.core.records.errors import InputError, StateError, UnknownError, listed, say, shown, whole_numbers
 from quire.core.records.plan import Plan
 from quire.core.records.request import Int32, Request, check_tokens
+from quire.core.records.retain import retained_blocks
 from quire.core.state.claim import Refusal
 from quire.core.state.handle import Handle, take_lost
 from quire.core.state.prepared import Prepared
@@ -141,18 +142,18 @@ def open_writer(
     """Slots for the whole blocks of a `part` of a request that the cache has not; a refusal has changed nothing."""
     setup = registry.setup
     (prepared,) = ready_for(setup, [request], "decode")
-    if not prepared._keep:
+    if not prepared.keep:
         ask = f"writer of request {shown(prepared.request.id)}"
         raise InputError(say(ask, "nothing of it may be stored (reuse is off)", "leave the writer out"))
     _check_length(setup.config.max_length, prepared.end, prepared.request)
     groups = len(setup.own_groups)
-    writing = Writing(prepared, prepared._chain.clone(), tier, [NONE] * groups, [NONE] * groups)
+    writing = Writing(prepared, prepared.chain.clone(), tier, [NONE] * groups, [NONE] * groups)
     from_, end = part
     writing.taken = _end(writing, from_)
     lack = _take(registry, writing, _end(writing, end), _left_out(registry, skip), NO_BLOCKS)
     if lack is not None:
         return lack
-    registry.timed = registry.timed or prepared._timed
+    registry.timed = registry.timed or prepared.timed
     return Writer(registry, writing, registry.take_plan())
 
 
@@ -165,11 +166,11 @@ def _check_length(longest: int, length: int, request: Request) -> None:
 def _end(writing: Writing, end: int | None) -> int:
     """Blocks before that token."""
     if end is None:
-        return len(writing.chain) // writing.prepared._setup.block_size
+        return len(writing.chain) // writing.prepared.setup.block_size
     if type(end) is not int or not 0 <= end <= len(writing.chain):
         fact = f"its text has {len(writing.chain)} tokens"
         raise InputError(say(f"a writer up to token {shown(end)}", fact, "pass a number of its tokens"))
-    return end // writing.prepared._setup.block_size
+    return end // writing.prepared.setup.block_size
 
 
 def _left_out(registry: Registry, skip: Skip) -> LeftOut:
@@ -211,8 +212,8 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: LeftOut, also: 
     priorities = durations = None
     if prepared.request.retention is not None:
         whole = len(writing.chain) // setup.block_size
-        priorities, durations = prepared.request.retention._of_blocks(whole, prepared._length, setup.block_size)
-    root = setup.roots.find(prepared._scope_key)
+        priorities, durations = retained_blocks(prepared.request.retention, whole, prepared.length, setup.block_size)
+    root = setup.roots.find(prepared.scope_key)
     made = setup.store.write(root, writing.chain, writing.tier, wanted, priorities, durations, now=now)
     if isinstance(made, tuple):
         group, need, have = made
@@ -246,7 +247,7 @@ def _name(writing: Writing, wanted: list[Int32], skip: LeftOut, also: LeftOut) -
 
 def _behind(writing: Writing, group: int, stop: int, named: Collection[int]) -> Int32:
     """Those of some blocks that it would not take now, and has not."""
-    had, whole = writing.also.get(group), len(writing.chain) // writing.prepared._setup.block_size
+    had, whole = writing.also.get(group), len(writing.chain) // writing.prepared.setup.block_size
     if not named:
         return NONE
     ends = (named[0], named[-1]) if type(named) is range else (min(named), max(named))  # a range may be long
@@ -322,8 +323,8 @@ def _written(registry: Registry, writing: Writing, end: int, skip: Skip) -> int:
         _give_back_bad(writing, blocks, pages, left_out, now)
     if not any(map(len, blocks)):
         return 0
-    scope = writing.prepared._scope
-    root = NO_ROOT if scope is None else setup.roots.make(writing.prepared._scope_key, scope)
+    scope = writing.prepared.scope
+    root = NO_ROOT if scope is None else setup.roots.make(writing.prepared.scope_key, scope)
     return setup.store.publish(root, writing.chain, blocks, pages, now)
 
 
@@ -348,7 +349,7 @@ def _give_back_bad(writing: Writing, blocks: list[Int32], pages: list[Int32], le
             [writing.is_cut or block in out or (group, block) in writing.bad for block in have.tolist()], np.bool_
         )
         blocks[group], pages[group] = have[~is_bad], which[~is_bad]
-        writing.prepared._setup.store.unhold(group, which[is_bad], now)
+        writing.prepared.setup.store.unhold(group, which[is_bad], now)
 
 
 def give_back_writers(registry: Registry) -> None:

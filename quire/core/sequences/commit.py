@@ -8,7 +8,7 @@ from quire.core.records.errors import InputError, say, shown
 from quire.core.records.request import Int32
 from quire.core.sequences.rows import Sequences, rows_of, wrong_rows
 from quire.core.state.registry import Registry
-from quire.core.state.sequence import Sequence, own_row
+from quire.core.state.sequence import Sequence, own_row, running_of
 from quire.core.state.setup import Setup
 
 
@@ -58,7 +58,7 @@ def _check_rows(registry: Registry, rows: Int32, numbers: Int32 | None) -> None:
 
 def _commit_one(registry: Registry, sequence: Sequence, computed: int | None) -> int:
     setup = registry.setup
-    row = sequence.row if sequence.row >= 0 and sequence._setup is setup else own_row(setup, sequence)
+    row = own_row(setup, sequence)
     told = computed is not None
     if computed is None:
         computed = setup.store.handed.item(row)
@@ -115,12 +115,13 @@ def _commit_across(setup: Setup, rows: Int32) -> int:
 
 def _check_handed_out(sequence: Sequence, asked: int) -> None:
     """What a transfer brings is there when all of it is; of a prompt under way only handed-out tokens have pages."""
-    if sequence._received and asked < sequence.prompt_end:
+    running = running_of(sequence)
+    if running.received and asked < sequence.prompt_end:
         fact = f"a transfer brings all {sequence.prompt_end} of its prompt"
         cure = "commit when it has arrived"
         raise InputError(say(f"commit of {asked} tokens of {shown(sequence.id)}", fact, cure))
-    if not sequence._received and asked > sequence._granted:
-        fact = f"{sequence._granted} were handed out to be computed"
+    if not running.received and asked > running.granted:
+        fact = f"{running.granted} were handed out to be computed"
         cure = "pass it as continuing, and commit what admit hands out"
         raise InputError(say(f"commit of {asked} tokens of {shown(sequence.id)}", fact, cure))
 

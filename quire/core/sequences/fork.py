@@ -8,7 +8,7 @@ from quire.core.records.errors import StateError, listed, say, shown
 from quire.core.records.plan import Plan
 from quire.core.records.request import check_id
 from quire.core.state.registry import Registry
-from quire.core.state.sequence import Sequence, own_row
+from quire.core.state.sequence import Sequence, fork_of, own_row, running_of
 from quire.core.state.setup import Setup
 
 
@@ -23,10 +23,11 @@ def fork_sequence(
         check_id(name, "fork")
         if name in registry.sequences or name in names[:place]:
             raise StateError(say(f"fork as {shown(name)}", "that id is taken", "use another id"))
-    places = sequence.prepared._encoder
+    running = running_of(sequence)
+    places = running.prepared.encoder
     unread = places is not None and sequence.encoder_computed < places.length
     early = sequence.computed < sequence.prompt_end or unread
-    if early and (setup.bounded or setup.cross is not None or sequence._received):
+    if early and (setup.bounded or setup.cross is not None or running.received):
         fact = f"{sequence.computed} of its {sequence.prompt_end} prompt tokens are computed"
         raise StateError(say(f"fork of {shown(sequence.id)}", fact, "fork when the prompt is computed"))
     if len(names) > len(registry.free_rows) or not _room_to_fork(setup, sequence, len(names)):
@@ -40,7 +41,7 @@ def fork_sequence(
                 stream.store.fork(row, target)
         if early:  # the step under way computes the source alone
             setup.store.hand_out(target, sequence.computed)
-        forks.append(sequence._forked(name, target))
+        forks.append(fork_of(sequence, name, target))
         registry.sequences[name] = forks[-1]
     return forks, registry.take_plan()
 

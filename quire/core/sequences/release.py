@@ -6,15 +6,14 @@ import numpy as np
 
 from quire.core.records.request import Int32, Request, check_tokens
 from quire.core.state.registry import Registry
-from quire.core.state.sequence import RELEASED, Sequence, own_row
+from quire.core.state.sequence import RELEASED, Sequence, own_row, running_of
 from quire.core.state.setup import Setup
 
 
 def release_sequence(registry: Registry, sequence: Sequence, store: bool) -> None:
     """Give up its pages, the deepest first; what was computed stays findable unless `store` is False."""
     setup = registry.setup
-    usual = type(sequence) is Sequence and sequence.row >= 0 and sequence._setup is setup
-    row = sequence.row if usual else own_row(setup, sequence)
+    row = own_row(setup, sequence)
     now = setup.now()  # before the first change: a caller's clock may raise
     setup.store.release(row, store, now)
     if setup.cross is not None and setup.cross.has(row):
@@ -36,8 +35,8 @@ def suspend_sequence(registry: Registry, sequence: Sequence, tokens: Int32 | Non
 
 def suspended(setup: Setup, sequence: Sequence, more: Int32 | None = None) -> Request:
     """The request that goes on where a sequence is now, with `more` tokens behind those it has."""
-    tokens = tokens_of(setup, sequence)
-    return sequence.request.continued(tokens if more is None else np.concatenate([tokens, more]), sequence._kept)
+    tokens, kept = tokens_of(setup, sequence), running_of(sequence).kept
+    return sequence.request.continued(tokens if more is None else np.concatenate([tokens, more]), kept)
 
 
 def tokens_of(setup: Setup, sequence: Sequence) -> Int32:

@@ -17,11 +17,11 @@ from quire.core.outside.writer import Writer
 from quire.core.records.plan import Plan
 from quire.core.records.request import Request
 from quire.core.sequences.release import release_sequence, suspended
-from quire.core.state.claim import Claim, hit_of, let_go
+from quire.core.state.claim import Claim, Promise, claim_of, hit_of, let_go
 from quire.core.state.held_hit import HeldHit, freeze, hits_of
 from quire.core.state.hold import Hold
 from quire.core.state.registry import Registry
-from quire.core.state.sequence import Sequence
+from quire.core.state.sequence import Sequence, running_of
 from quire.core.state.setup import Setup
 
 
@@ -82,14 +82,14 @@ def give_up(registry: Registry, lost: list[LostPage], now: int) -> tuple[Setback
     return tuple(setbacks)
 
 
-def _claims_on(registry: Registry, lost: list[LostPage]) -> list[Claim]:
+def _claims_on(registry: Registry, lost: list[LostPage]) -> list[Promise]:
     """Claims on a lost page, as a whole block or as the source of a partial hit."""
     pages = [(group, page) for group, page, _ in lost]
     found = (claim for claims in registry.open_claims.values() for claim in claims)
     return [claim for claim in found if any(_rests_on(registry.setup, claim, *page) for page in pages)]
 
 
-def _rests_on(setup: Setup, claim: Claim, group: int, page: int) -> bool:
+def _rests_on(setup: Setup, claim: Promise, group: int, page: int) -> bool:
     hit = hit_of(claim, group)
     if hit is None:
         return False
@@ -107,7 +107,7 @@ def _lost_of(kept: HeldHit, lost: list[LostPage]) -> list[tuple[int, int]]:
     """Group and block of its pages that are lost."""
     places: list[tuple[int, int]] = []
     for group, page, _ in lost:
-        hit, place = hits_of(kept, group), kept.prepared._setup.pools[group].place
+        hit, place = hits_of(kept, group), kept.prepared.setup.pools[group].place
         if hit is not None:
             places += [(group, block) for block in hit.held(place)[hit.pages(place) == page].tolist()]
     return places
@@ -115,7 +115,7 @@ def _lost_of(kept: HeldHit, lost: list[LostPage]) -> list[tuple[int, int]]:
 
 def _shorten(found: Found, kept: HeldHit, lost: list[LostPage]) -> Setback:
     """It keeps its pages; good are those up to the last edge at which every group could still resume."""
-    setup, old = kept.prepared._setup, found.end
+    setup, old = kept.prepared.setup, found.end
     kept.bad |= set(_lost_of(kept, lost))
     while not all(_can_resume(setup, kept, group) for group in setup.own_groups):
         kept.blocks -= 1
@@ -175,22 +175,21 @@ def _recut(registry: Registry, row: int, cut: int) -> Setback:
     setup = registry.setup
     sequence = next(sequence for sequence in registry.sequences.values() if sequence.row == row)
     old = sequence.computed
-    stuck = setup.bounded or setup.cross is not None or sequence._received
+    stuck = setup.bounded or setup.cross is not None or running_of(sequence).received
     if stuck or setup.store.recut(row, cut) < 0:
         request = suspended(setup, sequence)
         release_sequence(registry, sequence, False)
         return Setback(sequence, old, 0, lost=True, request=request)
     sequence.prompt_end = max(sequence.prompt_end, sequence.length)  # generated tokens are computed again too
     sequence.start = min(sequence.start, sequence.computed)
-    sequence._granted = sequence.computed
+    running_of(sequence).granted = sequence.computed
     return Setback(sequence, old, sequence.computed)
 
 
-def _reclaim(registry: Registry, claim: Claim, now: int) -> Setback:
-    old = claim.start
-    explains = claim._explains
+def _reclaim(registry: Registry, claim: Promise, now: int) -> Setback:
+    old, explains = claim.hit.start, claim.noted is not None
     row = make_promise(registry.setup, claim, explains)
     if explains:
         note_facts(registry, claim, row, now)
-        claim._receipt = None  # of what it found before
-    return Setback(claim, old, claim.start)
+        claim.receipt = None  # of what it found before
+    return Setback(claim_of(claim), old, claim.hit.start)

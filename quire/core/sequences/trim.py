@@ -6,19 +6,19 @@ import numpy as np
 
 from quire.core.records.errors import InputError, StateError, say, shown
 from quire.core.state.registry import Registry
-from quire.core.state.sequence import Sequence, own_row
+from quire.core.state.sequence import Sequence, own_row, running_of
 from quire.core.state.setup import Setup
 
 
 def trim_tail(registry: Registry, sequence: Sequence, num_tokens: int) -> int:
     """Take back the last tokens (rejected drafts); committed ones stay. Returns pages given back."""
     setup = registry.setup
-    row = own_row(setup, sequence)
-    if setup.bounded and sequence._granted < sequence.prompt_end:
-        fact = f"{sequence._granted} of its {sequence.prompt_end} prompt tokens were handed out"
+    row, running = own_row(setup, sequence), running_of(sequence)
+    if setup.bounded and running.granted < sequence.prompt_end:
+        fact = f"{running.granted} of its {sequence.prompt_end} prompt tokens were handed out"
         raise StateError(say(f"trim of {shown(sequence.id)}", fact, "hand out the rest of its prompt first"))
     final = sequence.computed if setup.state_groups else sequence.committed
-    if sequence._received:
+    if running.received:
         final = max(final, sequence.prompt_end)  # a transfer brought what is read from there on
     open_tokens = sequence.length - max(final, 1)  # what has no token could not be claimed again
     if not isinstance(num_tokens, int) or not 0 <= num_tokens <= open_tokens:
@@ -32,7 +32,7 @@ def trim_tail(registry: Registry, sequence: Sequence, num_tokens: int) -> int:
     _check_private(setup, sequence, sequence.length - num_tokens)
     if num_tokens:
         _check_holds(registry, sequence, sequence.length - num_tokens)
-    sequence._kept = min(sequence._kept, sequence.length - num_tokens)
+    running.kept = min(running.kept, sequence.length - num_tokens)
     sequence.prompt_end = min(sequence.prompt_end, sequence.length - num_tokens)
     return setup.store.trim(row, num_tokens)
 

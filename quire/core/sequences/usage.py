@@ -20,7 +20,7 @@ def usage_of(registry: Registry, tier: int, group: int) -> Usage:
     """What the store knows, and how much of it finds and writers hold."""
     setup = registry.setup
     usage = setup.usage(tier, group)
-    if tier and tier == setup.config._slow_tier:
+    if tier and tier == setup.slow_tier:
         usage = replace(usage, index_bytes=_index_bytes(registry, group, usage))
     if registry.background or registry.open_prefetches:
         usage = replace(usage, filling=_filling(registry, tier, group), prefetched=_prefetched(registry, tier, group))
@@ -43,7 +43,7 @@ def _index_bytes(registry: Registry, group: int, usage: Usage) -> int:
     """Its slots; and the blocks with that group of a stream that has most of them here, since groups share blocks."""
     setup = registry.setup
     store, place = setup.pools[group]
-    idle = [store.num_idle(nth, setup.config._slow_tier) for nth in range(len(store.pages))]
+    idle = [store.num_idle(nth, setup.slow_tier) for nth in range(len(store.pages))]
     blocks = usage.idle if place == idle.index(max(idle)) else 0
     return index_bytes(index_size(setup.config), usage.capacity, blocks, store.num_nodes)
 

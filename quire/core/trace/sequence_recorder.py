@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable
 from typing import Protocol
 
 from quire.core.records.identity import Scope
-from quire.core.state.sequence import Sequence
+from quire.core.state.sequence import Sequence, shared_scope
 from quire.core.trace.recorder import ArrivedRequest, TraceRecorder
 
 MOST_OPEN = 1 << 16  # sequences, suspended ones included
@@ -27,7 +27,7 @@ class SequenceWatcher(Protocol):
 
 def watched_scope(sequence: Sequence, number: int) -> Scope:
     """What a sequence shares its blocks under: with an encoder's input, if it reads one; alone, if it may not."""
-    scope = sequence.prepared._scope if sequence.request.reuse else None
+    scope = shared_scope(sequence)
     return Scope(space=number) if scope is None else scope
 
 
