@@ -17,11 +17,8 @@ NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}  # public, whatever th
 
 # Folders whose own files and one of their subfolders import each other; new ones mend what they find.
 BOTH_WAYS: set[str] = {
-    "quire.engine",
-    "quire.engine.step",
     "quire.integrations.vllm",
     "quire.serve",
-    "quire.tiers.disk",
     "quire.tools.replay",
 }
 
@@ -119,21 +116,16 @@ def test_handles_show_what_callers_use_and_no_more() -> None:
 
 
 def both_ways(arrows: Graph) -> dict[str, set[str]]:
-    """By folder, its subfolders with which its own files share arrows in both directions."""
+    """By folder, its subfolders with which its own files share arrows in both directions; __init__ only shows them."""
     folders = {name for name in arrows if any(other.startswith(f"{name}.") for other in arrows)}
     down, up = defaultdict(set), defaultdict(set)
-    for name, imported in arrows.items():
-        for other in imported:
-            here, there = _folder(name, folders), _folder(other, folders)
-            if there.startswith(f"{here}."):
-                down[here].add(there[len(here) + 1 :].split(".")[0])
-            elif here.startswith(f"{there}.") and other not in folders:
-                up[there].add(here[len(there) + 1 :].split(".")[0])
+    for name, other in [(name, other) for name, many in arrows.items() for other in many]:
+        here, there = (one.rpartition(".")[0] for one in (name, other))
+        if name not in folders and other.startswith(f"{here}.") and there != here:
+            down[here].add(other[len(here) + 1 :].split(".")[0])
+        elif other not in folders and name.startswith(f"{there}.") and there != here:
+            up[there].add(name[len(there) + 1 :].split(".")[0])
     return {name: both for name in folders if (both := down[name] & up[name])}
-
-
-def _folder(name: str, folders: set[str]) -> str:
-    return name if name in folders else name.rpartition(".")[0]
 
 
 def test_folders_and_their_subfolders_import_one_way() -> None:
@@ -144,7 +136,8 @@ def test_folders_and_their_subfolders_import_one_way() -> None:
 
 def test_both_ways_would_be_found() -> None:
     arrows: Graph = {
-        "p": set(), "p.top": {"p.low.a", "p.mid.b"}, "p.base": set(), "p.low": set(), "p.low.a": {"p.base"},
-        "p.mid": set(), "p.mid.b": {"p.low.a"}, "p.mid.deep": set(), "p.mid.deep.c": {"p.mid.b"},
+        "p": {"p.up.d"}, "p.top": {"p.low.a", "p.mid.b"}, "p.base": set(), "p.low": set(), "p.low.a": {"p.base"},
+        "p.mid": set(), "p.mid.b": {"p.low.a"}, "p.mid.deep": set(), "p.mid.deep.c": {"p.mid.b"}, "p.up": set(),
+        "p.up.d": {"p.top"},
     }  # fmt: skip
     assert both_ways(arrows) == {"p": {"low"}}

@@ -28,6 +28,17 @@ LADDERS = {
         "cache",
         "check|maps",
     ],
+    "engine": [
+        "choose|model",
+        "setup",
+        "step",
+        "outer",
+        "runner",
+        "front|publishing",
+        "disagg",
+        "llm",
+        "watch",
+    ],
     "events": ["wire", "publish|follow"],
     "insight": [
         "block_table|running_sums|columns|report",
@@ -37,6 +48,7 @@ LADDERS = {
         "evaluate",
         "regret",
     ],
+    "tiers.disk": ["calls", "pages", "log|ranks", "examine|space", "folder", "keep"],
     "transfer": ["geometry", "views|links", "wire", "session", "endpoint", "endpoint_thread"],
     "viewer": [
         "cells|labels|prefixes|source",

@@ -18,10 +18,10 @@ from quire.core.records.identity import Scope
 from quire.core.records.request import Request
 from quire.core.records.retain import Retention
 from quire.engine.choose.sampling import Sampling
-from quire.engine.engine import Engine
 from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
-from quire.engine.step.turns.tenant import Together
+from quire.engine.runner.engine import Engine
+from quire.engine.step.runs.tenant import Together
 from quire.engine.watch import troubles
 from quire.serve.answers.answer_stream import AnswerStream, LoopStream
 from quire.serve.answers.token_words import TokenWords

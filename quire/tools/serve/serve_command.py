@@ -235,11 +235,11 @@ def _engine_fields(options: Namespace) -> dict[str, Any]:
 
 def _open(options: Namespace, tell: Callable[[str], None]) -> LLM:
     from quire.engine import LLM, fitting, load
-    from quire.engine.fitting import check_room
     from quire.engine.llm import check_device
     from quire.engine.model import smollm2
     from quire.engine.model.load import outline
     from quire.engine.outer.shared_side import HOST_BYTES
+    from quire.engine.setup.fitting import check_room
 
     check_device(options.device)
     place = smollm2.folder(tell) if options.model is None else options.model

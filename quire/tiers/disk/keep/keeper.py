@@ -31,7 +31,7 @@ from quire.tiers.disk.keep.keeping import Keeping, OnSetbacks
 from quire.tiers.disk.keep.pace import KeeperPace, KeeperReport
 from quire.tiers.disk.keep.scrub import Scrubber
 from quire.tiers.disk.log.manifest import EMPTY
-from quire.tiers.disk.slots import Failed
+from quire.tiers.disk.pages.slots import Failed
 
 T = TypeVar("T")
 

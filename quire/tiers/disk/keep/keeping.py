@@ -31,9 +31,9 @@ from quire.tiers.disk.folder import DiskFolder
 from quire.tiers.disk.keep.erasing import Erasing
 from quire.tiers.disk.keep.pace import KeeperPace, KeeperReport
 from quire.tiers.disk.log.manifest import DamagedLog
+from quire.tiers.disk.pages.slots import Failed, NoVerdict, Unanswered
+from quire.tiers.disk.pages.tier import DiskTier
 from quire.tiers.disk.ranks.ranked_tier import RankedTier, RanksMover
-from quire.tiers.disk.slots import Failed, NoVerdict, Unanswered
-from quire.tiers.disk.tier import DiskTier
 from quire.tiers.mover import Mover
 
 QUIET_SECONDS = 1.0  # between looks, at most, when there was nothing to do

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quire.core.trace.recorder import ArrivedRequest, TraceRecorder
-from quire.engine.step.branch import Run
+from quire.engine.step.runs.branch import Run
 
 
 class RunRecorder:

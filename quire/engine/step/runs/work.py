@@ -10,7 +10,7 @@ from quire.core.admission.batch import Snapshot
 from quire.core.records.span import Span
 from quire.core.state.claim import Refusal
 from quire.engine.model.batch import Segment
-from quire.engine.step.branch import Branch
+from quire.engine.step.runs.branch import Branch
 
 
 class Work(NamedTuple):

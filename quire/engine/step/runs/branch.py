@@ -17,9 +17,9 @@ from quire.core.records.request import Int32, Request
 from quire.core.state.prepared import Prepared
 from quire.core.state.sequence import Sequence
 from quire.engine.choose.sampling import Sampling
-from quire.engine.step.prefetch import BranchPrefetch
-from quire.engine.step.times import RunTimes, Times
-from quire.engine.step.turns.tenant import NO_DEADLINE, Tenant
+from quire.engine.step.runs.prefetch import BranchPrefetch
+from quire.engine.step.runs.tenant import NO_DEADLINE, Tenant
+from quire.engine.step.runs.times import RunTimes, Times
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from quire.engine.choose.logprobs import TokenLogprobs
     from quire.engine.choose.token_mask import TokenMask
     from quire.engine.choose.token_rules import TokenRules
-    from quire.engine.step.beam import Beams
+    from quire.engine.step.runs.beam import Beams
 
 Finish = Literal["eos", "stop", "length", "cancelled", "error"]
 

@@ -31,7 +31,6 @@ from quire.engine.choose.grammar import Grammars
 from quire.engine.choose.sampling import Sampling, checked_sampling
 from quire.engine.choose.token_mask import TokenMask
 from quire.engine.choose.token_rules import check_ids, rules_of
-from quire.engine.fitting import memory_in_words
 from quire.engine.model.attention import AttentionStep
 from quire.engine.model.batch import Segment, pack
 from quire.engine.model.layers import KvShape, Model
@@ -40,17 +39,11 @@ from quire.engine.outer.connector import Connector, StepParticipant
 from quire.engine.outer.connector_side import ConnectorSide
 from quire.engine.outer.disk_side import check_disk_index
 from quire.engine.outer.outer_memory import OuterMemory
-from quire.engine.recording import RunRecorder
-from quire.engine.settings import EngineConfig
-from quire.engine.step.advance import Advance
-from quire.engine.step.beam import beams_of
-from quire.engine.step.branch import NO_DRAFTS, Branch, Finish, Listener, Run
-from quire.engine.step.plan_runner import PlanRunner
-from quire.engine.step.report import Stats, StepReport, Stopwatch
-from quire.engine.step.schedule import Scheduler
-from quire.engine.step.turns.tenant import Together
-from quire.engine.step.work import Turn
-from quire.engine.submission import (
+from quire.engine.runner.recording import RunRecorder
+from quire.engine.runner.warmup import WarmUp
+from quire.engine.setup.fitting import memory_in_words
+from quire.engine.setup.settings import EngineConfig
+from quire.engine.setup.submission import (
     LESS,
     Away,
     EngineBusy,
@@ -64,7 +57,14 @@ from quire.engine.submission import (
     prepared_request,
     with_room,
 )
-from quire.engine.warmup import WarmUp
+from quire.engine.step.advance import Advance
+from quire.engine.step.plan_runner import PlanRunner
+from quire.engine.step.report import Stats, StepReport, Stopwatch
+from quire.engine.step.runs.beam import beams_of
+from quire.engine.step.runs.branch import NO_DRAFTS, Branch, Finish, Listener, Run
+from quire.engine.step.runs.tenant import Together
+from quire.engine.step.runs.work import Turn
+from quire.engine.step.schedule import Scheduler
 from quire.tiers.base import Tier
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from quire.core.records.request import Request
 from quire.core.records.span import Span
 from quire.core.state.sequence import Sequence
 from quire.engine.model.batch import Segment
-from quire.engine.settings import EngineConfig
+from quire.engine.setup.settings import EngineConfig
 from quire.engine.step.plan_runner import PlanRunner
 
 Compute = Callable[[list[Segment]], object]

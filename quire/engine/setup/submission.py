@@ -22,7 +22,7 @@ from quire.engine.choose.grammar import Grammars
 from quire.engine.choose.sampling import Sampling
 from quire.engine.choose.token_mask import TokenMask
 from quire.engine.model.layers import Model
-from quire.engine.settings import EngineConfig
+from quire.engine.setup.settings import EngineConfig
 
 
 class Away(Enum):
