@@ -19,6 +19,7 @@ from quire.core.records.errors import (
     InputError,
     MissingExtra,
     QuireError,
+    SlowStoreWarning,
     StateError,
     UnknownError,
 )
@@ -51,8 +52,8 @@ __all__ = [
     "ConfigWarning", "Counts", "Created", "Encoder", "Event", "EventBatch", "Finished", "Found", "Hold", "InputError",
     "Kind", "LayerGroup", "LayerSplit", "Media", "Miss", "MissingExtra", "ModelLayer", "Move", "Moved", "Plan",
     "Prefetch", "Prepared", "Probe", "QuireError", "Receipt", "Refusal", "Removed", "Request", "RetainRange",
-    "Retained", "Retention", "Scope", "Sequence", "Setback", "Snapshot", "Span", "StateError", "Stored", "TierConfig",
-    "UnknownError", "Usage", "Writer", "check", "split_layers",
+    "Retained", "Retention", "Scope", "Sequence", "Setback", "SlowStoreWarning", "Snapshot", "Span", "StateError",
+    "Stored", "TierConfig", "UnknownError", "Usage", "Writer", "check", "split_layers",
 ]  # fmt: skip
 
 

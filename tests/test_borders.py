@@ -30,7 +30,7 @@ HANDLES = {
         "request slots_needed spans start wanted_blocks"
     ),
     "Claims": "close drop leave_out refused",
-    "Found": "blocks close closed encoder_end end lost request slots start tiers used",
+    "Found": "blocks close closed end lost request slots start tiers used",
     "Hold": "blocks dropped pages slots span",
     "Prefetch": "arrived close closed end plan request",
     "Prepared": "cut_before end part_at request stop_after",

@@ -61,13 +61,6 @@ class Found(Handle[HeldHit]):
         """The first token that is not there; `start` when nothing is. Only lost pages lower it."""
         return max(self._kept.first, self._kept.blocks) * self._kept.prepared.setup.block_size
 
-    @property
-    def encoder_end(self) -> int:
-        """Leading places of the encoder's KV that are there."""
-        places, hit, own = self._kept.prepared.encoder, self._kept.cross_hit, self._kept.prepared.setup.own_groups
-        spoilt = any(group >= own.stop for group, _ in self._kept.bad)
-        return 0 if places is None or hit is None or spoilt else min(places.length, hit.start)
-
     def blocks(self, group: int = 0) -> Int32:
         """Blocks that it holds of a group, ascending; of a cross group those of the encoder's input."""
         hit, place = self._look(group)

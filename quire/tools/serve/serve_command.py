@@ -20,6 +20,7 @@ from quire import InputError, QuireError
 from quire.core.records.config import Eviction
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
+from quire.core.store import tell_slow_store
 from quire.tools.model_options import add_model, note_printer, read_secret
 from quire.tools.serve.fleet_options import add_fleet, check_fleet
 from quire.viewer.viewer import is_loopback
@@ -37,6 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     """Bind, load, serve until told to end."""
     options = _parser().parse_args(argv)
     tell = note_printer()
+    tell_slow_store(tell)
     logging.basicConfig(level=options.log_level.upper(), format=FORMAT, stream=sys.stderr)
     try:
         settings, listening = _prepare(options, tell)

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from quire.core.records.request import Request
-
 
 class BranchPrefetch(Protocol):
     """Pages on their way; what has come is held until `close`."""
@@ -28,14 +26,6 @@ class BranchPrefetch(Protocol):
 
     def close(self) -> None:
         """Its request was admitted, or wants nothing any more."""
-        ...
-
-
-class Prefetcher(Protocol):
-    """Somebody who can bring pages."""
-
-    def prefetch(self, request: Request) -> BranchPrefetch | None:
-        """Begin; never waits. None: there is nothing to bring."""
         ...
 
 
