@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire import Cache, CacheConfig, Claim, LayerGroup, Request, Sequence, TierConfig
+from quire.core.state.claim import promise_of
 from quire.core.store import StoreName
 
 SIZE = 16
@@ -89,7 +90,7 @@ class Sums:
 
     def look(self, cache: Cache, claim: Claim) -> None:
         """What one claim found, by every rule."""
-        facts = [(group, claim._hit.present(nth).tolist()) for nth, group in enumerate(cache.config.groups)]
+        facts = [(group, promise_of(claim).hit.present(nth).tolist()) for nth, group in enumerate(cache.config.groups)]
         self.turns += 1
         self.prompt += len(claim.request.tokens)
         for name, rule in RULES.items():

@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 
 from quire import Cache, CacheConfig, Request, Scope, TierConfig, Viewer
 from quire.core import maps
+from quire.core.colder_tiers import registry_of
 from quire.viewer.cells import COLOURS
 from quire.viewer.snapshot import Snapshots
 from quire.viewer.source import CacheSource
@@ -88,14 +90,15 @@ def snapshots(cache: Cache, times: int = 12) -> None:
 
 def lock_holds(cache: Cache) -> None:
     """How long somebody else waits for the lock at most."""
-    lock: Any = cache._lock
+    registry = registry_of(cache)
+    setup, lock = registry.setup, registry.setup.lock
     timed: Any = TimedLock(lock)
-    cache._lock = timed
+    cache._lock, registry.setup = timed, replace(setup, lock=timed)
     try:
         for colour in COLOURS * 3:
             Snapshots(CacheSource(cache)).make(colour)
     finally:
-        cache._lock = lock
+        cache._lock, registry.setup = lock, setup
     held = sorted(timed.held)
     print(
         f"lock held {1e6 * median(held):.0f} us in the middle, {1e3 * held[-1]:.2f} ms at most, parts of {maps.PART:,}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fuzzing.world.plain import Blocks, ClaimFacts, ReceiptFacts, RefusalFacts
 from quire import Claim, Refusal, Span
+from quire.core.state.claim import promise_of
 
 
 def refusal_facts(refused: Sequence[Refusal]) -> tuple[RefusalFacts, ...]:
@@ -24,7 +25,7 @@ def runs(spans: Sequence[Span]) -> Blocks:
 def claim_facts(claim: Claim, receipt: ReceiptFacts | None) -> ClaimFacts:
     """What a claim promises."""
     return ClaimFacts(
-        str(claim.request.id), claim.start, claim._hit.blocks, claim.onboards, claim.slots_needed,
+        str(claim.request.id), claim.start, promise_of(claim).hit.blocks, claim.onboards, claim.slots_needed,
         tuple(map(runs, claim.spans)), tuple(map(runs, claim.wanted_blocks)),
         receipt, claim.coming, claim.coming_pages, claim.junction or 0,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from fuzzing.compare import Mismatch, same
 from fuzzing.world import build
 from fuzzing.world.plain import Path, World
 from quire import Cache, ConfigWarning, check
+from quire.core.records.encoder import scope_over
 from quire.core.records.events import EventBatch, Stored
 from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
 from quire.core.store import StoreName
@@ -125,6 +126,6 @@ def digest_of(root: int, across: bool) -> bytes:
     """The digest of the scope that events name so."""
     scope, given = (build.ROOTS.index(root), None) if across else build.ORIGINS[root]
     read = build.encoder(given)
-    named = build.SCOPES[scope] if read is None else read._scope(build.SCOPES[scope])
+    named = build.SCOPES[scope] if read is None else scope_over(read, build.SCOPES[scope])
     assert named is not None
     return named.digest

@@ -5,13 +5,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from quire.core.admission.batch import Batch, Snapshot
-from quire.core.admission.find import Found
-from quire.core.admission.prefetch import Prefetch
 from quire.core.admission.probe import Probe
 from quire.core.cache import Cache
 from quire.core.check import check
-from quire.core.life.setbacks import Finished, Setback
-from quire.core.life.writer import Writer
+from quire.core.outside.find import Found
+from quire.core.outside.prefetch import Prefetch
+from quire.core.outside.writer import Writer
 from quire.core.records.config import CacheConfig, TierConfig
 from quire.core.records.encoder import Encoder
 from quire.core.records.errors import (
@@ -20,6 +19,7 @@ from quire.core.records.errors import (
     InputError,
     MissingExtra,
     QuireError,
+    SlowStoreWarning,
     StateError,
     UnknownError,
 )
@@ -32,6 +32,7 @@ from quire.core.records.reports.stats import Counts, Usage
 from quire.core.records.request import Request
 from quire.core.records.retain import RetainRange, Retention
 from quire.core.records.span import Span
+from quire.core.sequences.setbacks import Finished, Setback
 from quire.core.split import LayerSplit, ModelLayer, split_layers
 from quire.core.state.claim import Claim, Refusal
 from quire.core.state.claims import Claims
@@ -51,8 +52,8 @@ __all__ = [
     "ConfigWarning", "Counts", "Created", "Encoder", "Event", "EventBatch", "Finished", "Found", "Hold", "InputError",
     "Kind", "LayerGroup", "LayerSplit", "Media", "Miss", "MissingExtra", "ModelLayer", "Move", "Moved", "Plan",
     "Prefetch", "Prepared", "Probe", "QuireError", "Receipt", "Refusal", "Removed", "Request", "RetainRange",
-    "Retained", "Retention", "Scope", "Sequence", "Setback", "Snapshot", "Span", "StateError", "Stored", "TierConfig",
-    "UnknownError", "Usage", "Writer", "check", "split_layers",
+    "Retained", "Retention", "Scope", "Sequence", "Setback", "SlowStoreWarning", "Snapshot", "Span", "StateError",
+    "Stored", "TierConfig", "UnknownError", "Usage", "Writer", "check", "split_layers",
 ]  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from quire import (
     TierConfig,
     check,
 )
-from quire.core.admission.prefetch import Prefetch
+from quire.core.outside.prefetch import Prefetch
 from quire.core.records.plan import Plan
 from quire.integrations.vllm.common.cache_groups import layer_group
 from quire.tiers import ArenaTier, PageLayout

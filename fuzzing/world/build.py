@@ -13,6 +13,7 @@ from fuzzing.compare import Mismatch
 from fuzzing.world import plain
 from fuzzing.world.plain import Ask, Budget, Identity, Runs, World
 from quire import CacheConfig, Encoder, LayerGroup, Media, Request, RetainRange, Retention, Scope, Span, TierConfig
+from quire.core.records.encoder import places_of, scope_over
 
 WORD = 8  # bytes one token writes into each plane of a page
 SEED = b"a seed of events"  # one in all runs: a failure repeats
@@ -138,7 +139,7 @@ def places(given: plain.Encoder | None, block_size: int) -> tuple[Identity, ...]
     read = encoder(given)
     if read is None:
         return ()
-    tokens, words = read._places(block_size)
+    tokens, words = places_of(read, block_size)
     rows = [[0, 0, 0]] * len(tokens) if words is None else words.tolist()
     return tuple((token, *extra) for token, extra in zip(tokens.tolist(), rows, strict=True))
 
@@ -159,7 +160,7 @@ def named(ask: Ask, block_size: int) -> Ask:
 def space(given: plain.Encoder | None) -> object:
     """What sets text over an encoder's input apart from other text of its scope."""
     read = encoder(given)
-    scope = None if read is None else read._scope(SCOPES[0])
+    scope = None if read is None else scope_over(read, SCOPES[0])
     return None if scope is None else scope.space
 
 
@@ -169,7 +170,7 @@ def _root(scope: int, given: plain.Encoder | None) -> int:
     read = encoder(given)
     if read is None or given is None:
         return ROOTS[scope]
-    both = read._scope(SCOPES[scope])
+    both = scope_over(read, SCOPES[scope])
     return given.serial + (1 << 60) if both is None else both.event_hash(SEED)
 
 

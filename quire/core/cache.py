@@ -14,27 +14,18 @@ from numpy.typing import NDArray
 from quire.core.admission.admit import add_batch, admit_batch, check_open
 from quire.core.admission.batch import Batch
 from quire.core.admission.claim import claim_batch, give_back, open_claims
-from quire.core.admission.find import Found, find_pages, give_back_finds
-from quire.core.admission.prefetch import expire, give_back_prefetches
 from quire.core.admission.prepare import ready_for
 from quire.core.admission.probe import Probe, explain_request, probe_batch, slots_to_completion
 from quire.core.admission.step import Step
 from quire.core.colder_tiers import ColderTiers
-from quire.core.life.commit import commit_batch
-from quire.core.life.finish import finish_plan
-from quire.core.life.fork import fork_sequence
-from quire.core.life.grow import grow_batch
-from quire.core.life.hold import drop_hold, hold_pages
-from quire.core.life.lose import lose_pages
-from quire.core.life.release import release_sequence, suspend_sequence, tokens_of
-from quire.core.life.removal import clear_tree, forget_scope, truncate_tree
-from quire.core.life.rows import Sequences, own_row
-from quire.core.life.setbacks import Finished
-from quire.core.life.take_events import take_events, wait_for_events
-from quire.core.life.trim import trim_tail
-from quire.core.life.usage import usage_of
-from quire.core.life.writer import NO_SKIP, Skip, Writer, give_back_writers, open_writer
-from quire.core.records.config import CacheConfig
+from quire.core.outside.find import Found, find_pages, give_back_finds
+from quire.core.outside.hold import drop_hold, hold_pages
+from quire.core.outside.lose import bad_pages
+from quire.core.outside.prefetch import expire, give_back_prefetches
+from quire.core.outside.removal import clear_tree, forget_scope, truncate_tree
+from quire.core.outside.take_events import take_events, wait_for_events
+from quire.core.outside.writer import NO_SKIP, Skip, Writer, give_back_writers, open_writer
+from quire.core.records.config import CacheConfig, hopeless
 from quire.core.records.errors import ConfigWarning, InputError, UnknownError, listed, say, shown
 from quire.core.records.events import EventBatch
 from quire.core.records.identity import Scope
@@ -43,13 +34,22 @@ from quire.core.records.reports.receipt import Receipt
 from quire.core.records.reports.stats import NUM_COUNTERS, Counts, Usage, counts
 from quire.core.records.request import Int32, Request, check_id
 from quire.core.records.span import Span
+from quire.core.sequences.commit import commit_batch
+from quire.core.sequences.finish import finish_plan
+from quire.core.sequences.fork import fork_sequence
+from quire.core.sequences.grow import grow_batch
+from quire.core.sequences.release import release_sequence, suspend_sequence, tokens_of
+from quire.core.sequences.rows import Sequences
+from quire.core.sequences.setbacks import Finished, lose_pages
+from quire.core.sequences.trim import trim_tail
+from quire.core.sequences.usage import usage_of
 from quire.core.state.claim import Refusal
 from quire.core.state.claims import Claims
 from quire.core.state.handle import handles_of
 from quire.core.state.hold import Hold
 from quire.core.state.prepared import Prepared, Purpose
 from quire.core.state.registry import Registry
-from quire.core.state.sequence import Sequence
+from quire.core.state.sequence import Sequence, own_row
 from quire.core.state.setup import open_setup
 from quire.core.store import StoreName
 from quire.core.watcher import Recorder, SequenceWatcher
@@ -71,7 +71,7 @@ class Cache(ColderTiers):
             raise InputError(
                 say(f"a cache from a {type(config).__name__}", "it is no CacheConfig", "pass a CacheConfig")
             )
-        for reason in config._hopeless():
+        for reason in hopeless(config):
             warnings.warn(reason, ConfigWarning, stacklevel=2)
         self.config = config
         self._setup = open_setup(config, clock, store)
@@ -109,10 +109,10 @@ class Cache(ColderTiers):
 
         Without `keys` the first call that looks it up makes them.
         """
-        (prepared,) = ready_for(self._setup, [request], "compute")
+        (ready,) = ready_for(self._setup, [request], "compute")
         if keys:
-            prepared._chain.extend_keys()
-        return prepared
+            ready.chain.extend_keys()
+        return Prepared(ready)
 
     def probe(self, requests: Iterable[Request | Prepared], purpose: Purpose = "compute") -> list[Probe]:
         """What a claim would find now; holds nothing and changes nothing."""
@@ -306,7 +306,8 @@ class Cache(ColderTiers):
         """
         self._check(group, tier)
         with self._asked():
-            return lose_pages(self._registry, group, slots, tier)
+            now = self._setup.now()  # before the first change: a caller's clock may raise
+            return lose_pages(self._registry, bad_pages(self._registry, group, slots, tier), now)
 
     def refresh(self) -> None:
         """Let retention durations that have passed run out, and prefetches. Admission does it too."""

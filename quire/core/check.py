@@ -6,26 +6,25 @@ Owns the list of what must hold; its time goes by the size of the cache. Knows a
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from quire.core.cache import Cache
+from quire.core.colder_tiers import registry_of
 from quire.core.invariants.group_view import GroupView
 from quire.core.invariants.pool_view import PoolView
 from quire.core.records.errors import BrokenInvariant
 from quire.core.records.reports.receipt import check_receipt
+from quire.core.state.claim import Claim
 from quire.core.state.registry import Registry
 from quire.core.state.setup import Setup
 from quire.core.state.stream import TokenStream
 from quire.core.store.dumped import NONE, Dump
 
-if TYPE_CHECKING:
-    pass
-
 
 def check(cache: Cache) -> None:
     """Look at every invariant; raises BrokenInvariant, which names the first that does not hold, also under -O."""
-    with cache._lock:
-        registry, setup = cache._registry, cache._setup
+    registry = registry_of(cache)
+    setup = registry.setup
+    with setup.lock:
         dumps = [stream.store.dump() for stream in setup.streams]
         for stream, dump in zip(setup.streams, dumps, strict=True):
             views = [GroupView(registry, dump, stream.first + place) for place in range(len(dump.groups))]
@@ -42,11 +41,10 @@ def check(cache: Cache) -> None:
 def receipts_account_for_every_token(registry: Registry) -> None:
     """The misses of an open claim cover what it has not, each token once."""
     for claims in registry.open_claims.values():
-        for claim in claims:
-            if claim._explains:
-                check_receipt(claim.receipt)
-                if claim.receipt.reused != claim.start:
-                    raise BrokenInvariant(f"{claim!r} has a receipt of {claim.receipt.reused} reused tokens")
+        for claim in [Claim(promise) for promise in claims if promise.noted is not None]:
+            check_receipt(claim.receipt)
+            if claim.receipt.reused != claim.start:
+                raise BrokenInvariant(f"{claim!r} has a receipt of {claim.receipt.reused} reused tokens")
 
 
 def the_tree_is_whole(dump: Dump, block_size: int) -> None:

@@ -12,14 +12,14 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
-from quire.core.admission.prefetch import Prefetch, prefetch_pages
-from quire.core.life.finish import land_moves
-from quire.core.life.lasting import restore_pages, take_changes
+from quire.core.outside.lasting import restore_pages, take_changes
+from quire.core.outside.prefetch import Prefetch, prefetch_pages
 from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, StateError, UnknownError, say, shown
 from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
 from quire.core.records.plan import NO_MOVES, MoveColumn, Moves, Plan
 from quire.core.records.request import Request
+from quire.core.sequences.finish import land_moves
 from quire.core.state.claim import Refusal
 from quire.core.state.handle import handles_of
 from quire.core.state.prepared import Prepared
@@ -66,7 +66,7 @@ class ColderTiers:
             raise InputError(say(f"copy_down of {shown(limit)} pages", "that is no number", "pass 0 or more"))
         with self._asked():
             registry, moves = self._registry, [NO_MOVES]
-            if registry.setup.config._slow_tier < 0:
+            if registry.setup.slow_tier < 0:
                 raise StateError(say("copy_down", "this cache has no slow tier", "give the coldest tier slow=True"))
             for group, (store, place) in enumerate(registry.setup.pools):
                 taken = store.copy_down(place, min(limit, registry.setup.config.slots_of(-1, group)))
@@ -118,3 +118,8 @@ class ColderTiers:
                 raise InputError(say(f"restore of a {type(given).__name__}", f"it is no {kind.__name__}", "pass both"))
         with self._asked():
             return restore_pages(self._registry, nodes, pages)
+
+
+def registry_of(cache: ColderTiers) -> Registry:
+    """Everything that a cache owns, for the parts of the core that look into it; under its lock, `setup.lock`."""
+    return cache._registry

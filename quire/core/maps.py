@@ -13,6 +13,7 @@ from itertools import islice
 import numpy as np
 
 from quire.core.cache import Cache
+from quire.core.colder_tiers import registry_of
 from quire.core.records.identity import Scope
 from quire.core.state.sequence import Sequence
 from quire.core.store.interface import Int32Array
@@ -44,27 +45,30 @@ class SequenceMap:
 
 def slots_of_pool(cache: Cache, tier: int, group: int) -> Int32Array:
     """[slots, 4], by SlotColumn."""
-    size, (store, place) = cache.config.slots_of(tier, group), cache._setup.pools[group]
+    setup, size = registry_of(cache).setup, cache.config.slots_of(tier, group)
+    store, place = setup.pools[group]
     found = [np.empty((0, len(SlotColumn)), np.int32)]
     for first in range(0, size, PART):
-        with cache._lock:
+        with setup.lock:
             found.append(store.map_slots(place, tier, first, first + PART))
     return np.concatenate(found)
 
 
 def eviction_order(cache: Cache, tier: int, group: int) -> Int32Array:
     """Slots of a pool in the order in which they would be taken, the first `PART` of them."""
-    store, place = cache._setup.pools[group]
-    with cache._lock:
+    setup = registry_of(cache).setup
+    store, place = setup.pools[group]
+    with setup.lock:
         return store.map_order(place, tier, PART)
 
 
 def tree_of(cache: Cache, stream: int = 0) -> TreeMap:
     """All nodes of a token stream."""
-    own = cache._setup.streams[stream]
+    setup = registry_of(cache).setup
+    own = setup.streams[stream]
     found, first = [np.empty((0, len(NodeColumn)), np.int32)], 0
     for _ in range(MOST_PARTS):
-        with cache._lock:
+        with setup.lock:
             some, first = own.store.map_nodes(first, PART)
             scopes = own.roots.named() if first < 0 else {}
         found.append(some)
@@ -75,15 +79,15 @@ def tree_of(cache: Cache, stream: int = 0) -> TreeMap:
 
 def stream_of(cache: Cache, group: int) -> int:
     """Which token stream a layer group reads."""
-    return int(group >= cache._setup.own_groups.stop)
+    return int(group >= registry_of(cache).setup.own_groups.stop)
 
 
 def live_sequences(cache: Cache, most: int) -> SequenceMap:
     """Numbers of all live sequences, and more of the first `most`."""
-    setup, tiers = cache._setup, len(cache.config.tiers)
-    store = setup.store
-    with cache._lock:
-        live = list(cache._registry.sequences.values())
+    registry, tiers = registry_of(cache), len(cache.config.tiers)
+    store = registry.setup.store
+    with registry.setup.lock:
+        live = list(registry.sequences.values())
         first = list(islice(live, most))
         rows = np.array([sequence.row for sequence in live], np.int32)
         told = [(sequence.start, sequence.prompt_end) for sequence in live]
@@ -102,12 +106,14 @@ def live_sequences(cache: Cache, most: int) -> SequenceMap:
 
 def claimed_ids(cache: Cache) -> list[tuple[Hashable, int, int]]:
     """Id, prompt tokens and tokens found of each request that is claimed and not admitted yet."""
-    with cache._lock:
-        open_claims = [claim for claims in cache._registry.open_claims.values() for claim in claims]
-        return [(claim.request.id, claim.prepared.end, claim.start) for claim in open_claims]
+    registry = registry_of(cache)
+    with registry.setup.lock:
+        open_claims = [claim for claims in registry.open_claims.values() for claim in claims]
+        return [(claim.request.id, claim.prepared.end, claim.hit.start) for claim in open_claims]
 
 
 def live_ids(cache: Cache) -> list[Hashable]:
     """Ids of the live sequences."""
-    with cache._lock:
-        return list(cache._registry.sequences)
+    registry = registry_of(cache)
+    with registry.setup.lock:
+        return list(registry.sequences)

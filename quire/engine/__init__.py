@@ -12,8 +12,6 @@ except ImportError as missing:
 from quire.engine.choose.logprobs import TokenLogprobs
 from quire.engine.choose.sampling import Sampling
 from quire.engine.choose.structured import StructuredOutputs
-from quire.engine.engine import Engine
-from quire.engine.fitting import fitting
 from quire.engine.front.feed import Piece
 from quire.engine.front.loop import Loop
 from quire.engine.front.stream import AsyncStream, RunFailed, Stream
@@ -23,11 +21,13 @@ from quire.engine.model.load import load, of
 from quire.engine.outer.connector import Connector
 from quire.engine.outer.disk_side import DiskConfig
 from quire.engine.publishing import EnginePublisher
-from quire.engine.settings import EngineConfig, PrefillPeer
-from quire.engine.step.branch import Answer, Listener, Run
+from quire.engine.runner.engine import Engine
+from quire.engine.setup.fitting import fitting
+from quire.engine.setup.settings import EngineConfig, PrefillPeer
+from quire.engine.setup.submission import EngineBusy, TokenPrompt
 from quire.engine.step.report import Stats, StepReport
-from quire.engine.step.times import RunTimes
-from quire.engine.submission import EngineBusy, TokenPrompt
+from quire.engine.step.runs.branch import Answer, Listener, Run
+from quire.engine.step.runs.times import RunTimes
 
 __all__ = [
     "LLM", "Answer", "AsyncStream", "Connector", "DiskConfig", "Engine", "EngineBusy", "EngineConfig",

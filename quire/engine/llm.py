@@ -13,8 +13,6 @@ import torch
 from quire.core.records.errors import InputError, say, shown
 from quire.engine.choose.logprobs import TokenLogprobs
 from quire.engine.choose.sampling import Sampling
-from quire.engine.engine import PLAIN_SAMPLING, Engine
-from quire.engine.fitting import fitting
 from quire.engine.front.loop import Loop
 from quire.engine.front.options import MergedOptions, Options, check_names, merge_options
 from quire.engine.front.prompts import Message, Prompt, listed, prompt_ids, talk_ids
@@ -27,9 +25,11 @@ from quire.engine.model.load import load
 from quire.engine.outer.disk_side import DiskConfig, disk_config
 from quire.engine.outer.shared_side import HOST_BYTES, shared_config
 from quire.engine.publishing import EnginePublisher
-from quire.engine.settings import EngineConfig, PrefillPeer
-from quire.engine.step.branch import Run
-from quire.engine.step.times import RunTimes
+from quire.engine.runner.engine import PLAIN_SAMPLING, Engine
+from quire.engine.setup.fitting import fitting
+from quire.engine.setup.settings import EngineConfig, PrefillPeer
+from quire.engine.step.runs.branch import Run
+from quire.engine.step.runs.times import RunTimes
 from quire.insight.regret import Regret
 from quire.trace.record.recorder import TraceRecorder
 

@@ -9,7 +9,7 @@ import logging
 from typing import Protocol
 
 from quire.core.records.errors import StateError
-from quire.engine.engine import Engine
+from quire.engine.runner.engine import Engine
 
 _log = logging.getLogger("quire.engine")
 

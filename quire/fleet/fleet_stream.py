@@ -17,8 +17,8 @@ from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.request import Int32
 from quire.engine.front.feed import Piece
 from quire.engine.front.stream import RunFailed
-from quire.engine.step.branch import Answer
-from quire.engine.submission import EngineBusy
+from quire.engine.setup.submission import EngineBusy
+from quire.engine.step.runs.branch import Answer
 from quire.fleet.in_flight import WorkTicket
 from quire.fleet.prefix_marks import marks_of
 from quire.fleet.work import FleetFull, FleetWork, MorePieces, Over, Taken, WorkerLost, WorkerMessage, WorkRefused

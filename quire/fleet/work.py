@@ -12,7 +12,7 @@ from quire.core.records.request import Int32
 from quire.core.records.retain import Retention
 from quire.engine.choose.sampling import Sampling
 from quire.engine.front.feed import Piece
-from quire.engine.step.turns.tenant import Together
+from quire.engine.step.runs.tenant import Together
 from quire.fleet.in_flight import WorkTicket
 
 

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from quire.core.records.errors import InputError, MissingExtra, StateError, say
-from quire.engine.engine import Engine
 from quire.engine.front.feed import Piece
 from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
-from quire.engine.submission import EngineBusy
+from quire.engine.runner.engine import Engine
+from quire.engine.setup.submission import EngineBusy
 from quire.engine.watch import troubles
 from quire.fleet.work import FleetWork, LookAt, MorePieces, Over, Taken, WorkerFacts, WorkerMessage, WorkRefused
 from quire.serve.metrics.engine_source import EngineSource

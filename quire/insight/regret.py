@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 from quire.core.cache import Cache
-from quire.core.life.release import tokens_of
 from quire.core.records.errors import InputError, say, shown, without_words
 from quire.core.records.identity import Scope, Words
 from quire.core.records.request import Int32
+from quire.core.sequences.release import tokens_of
 from quire.core.state.sequence import Sequence
 from quire.insight.block_table import Keys
 from quire.insight.evaluate import Observed, evaluate, memory_of

@@ -16,7 +16,7 @@ from quire.core.records.errors import say
 from quire.core.records.identity import Scope
 from quire.core.records.retain import Retention
 from quire.engine.choose.sampling import Sampling
-from quire.engine.step.turns.tenant import Together
+from quire.engine.step.runs.tenant import Together
 from quire.serve.answers.answer_stream import AnswerStream
 from quire.serve.answers.token_words import TokenWords
 from quire.serve.http.auth import NOBODY

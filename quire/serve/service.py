@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from quire.core.records.request import Request
-from quire.engine.engine import Engine
 from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
+from quire.engine.runner.engine import Engine
 from quire.engine.watch import troubles
 from quire.serve.answers.answer_stream import AnswerStream, LoopStream
 from quire.serve.any_service import AnyService, Generation

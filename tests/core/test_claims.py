@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import warnings
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -244,3 +245,35 @@ def test_an_interrupted_batch_holds_nothing(cache: Cache) -> None:
     assert [stream.store.dump() for stream in cache._setup.streams] == before
     assert not cache.open_claims() and cache.clear() > 0
     check(cache)
+
+
+@pytest.mark.parametrize("end", ["drop", "leave_out", "admit"])
+def test_a_claim_that_has_ended_keeps_nothing_alive(store: StoreName, end: str) -> None:
+    """Its handle and what the cache kept of it know each other only while it is open: no collector need find them."""
+    cache, tokens = small(store, 8), seq(0, 8)
+    gone = weakref.ref(tokens)
+    gc.disable()
+    try:
+        claims = cache.claim([Request("a", tokens)])
+        assert claims[0] is claims[0] and claims[0] in list(claims)
+        if end == "admit":
+            cache.release(cache.admit(claims).sequences[0])
+        elif end == "drop":
+            claims.drop()
+        else:
+            claims.leave_out(claims[0])
+            claims.drop()
+        del tokens, claims
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_what_was_prepared_is_known_again(store: StoreName) -> None:
+    cache = small(store, 8)
+    prepared, other = cache.prepare(Request("a", seq(0, 8))), cache.prepare(Request("b", seq(0, 8)))
+    with cache.claim([prepared, other]) as claims:
+        assert [claim.prepared for claim in claims] == [prepared, other] and prepared != other
+        assert {prepared, claims[0].prepared, claims[1].prepared} == {prepared, other}
+        (first, _) = cache.admit(claims).sequences
+    assert first.prepared == prepared and "admitted" in repr(prepared)

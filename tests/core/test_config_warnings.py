@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from quire import Cache, CacheConfig, ConfigWarning, InputError, LayerGroup, TierConfig
+from quire.core.records.config import hopeless
 
 DEVICE = (TierConfig("device", 64),)
 BOTH = (TierConfig("device", 64), TierConfig("host", 64))
@@ -67,7 +68,7 @@ ORDINARY = {
 @pytest.mark.parametrize("name", HOPELESS)
 def test_what_can_never_take_effect_is_said_once(name: str) -> None:
     config, said = HOPELESS[name]
-    (reason,) = config._hopeless()
+    (reason,) = hopeless(config)
     assert said in reason
     with pytest.warns(ConfigWarning) as caught:
         Cache(config, store="twin")
@@ -77,7 +78,7 @@ def test_what_can_never_take_effect_is_said_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", ORDINARY)
 def test_ordinary_configurations_do_not_warn(name: str) -> None:
-    assert ORDINARY[name]._hopeless() == []
+    assert hopeless(ORDINARY[name]) == []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Cache(ORDINARY[name], store="twin")

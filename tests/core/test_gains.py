@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from quire import Cache, Claim, LayerGroup, Prepared, Request, Scope, Sequence, Span, StateError, check
+from quire.core.state.claim import promise_of
 from quire.core.store import StoreName
 
 from ..effort import cases
@@ -233,7 +234,7 @@ def look(cache: Cache, mine: Request, other: Prepared, start: int) -> tuple[bool
     """Whether it would gain, where it would start, how many blocks it would find."""
     with cache.claim([mine]) as claims:
         (claim,) = claims
-        return claim.gains_from(other, next_part(cache, other, start)), claim.start, claim._hit.blocks
+        return claim.gains_from(other, next_part(cache, other, start)), claim.start, promise_of(claim).hit.blocks
 
 
 @pytest.mark.long

@@ -131,6 +131,19 @@ def test_a_receiver_needs_a_window_pool_for_the_window_only(store: StoreName) ->
     check(cache)
 
 
+def test_a_fork_of_what_a_transfer_brought_is_not_cut_inside_of_it(store: StoreName) -> None:
+    cache = build(store, (FULL, LOCAL), (64, 12))
+    with cache.claim([Request("a", tokens((0, 58)))], purpose="decode") as claims:
+        (sequence,) = cache.admit(claims).sequences
+    cache.commit(sequence, 58)
+    forks = cache.fork(sequence, ["b"])
+    assert forks is not None
+    for one in (sequence, *forks[0]):
+        with pytest.raises(InputError, match="0 tokens of sequence"):
+            cache.trim(one, 1)
+    check(cache)
+
+
 def test_who_waits_for_open_claims_is_named(store: StoreName) -> None:
     cache = build(store, (FULL, LOCAL), (64, 6), max_chunk=8)
     (sequence,) = admit(cache, Request("a", tokens((0, 60)))).sequences

@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from quire import InputError, LayerGroup, Span
-from quire.core.records.groups import ALL, Marks
+from quire.core.records.groups import (
+    ALL,
+    Marks,
+    blocks_kept,
+    forked_pages,
+    is_stop,
+    next_stop,
+    peak_pages,
+    snapshots_inside,
+    stored_at,
+)
 from quire.core.records.span import merged, without
 
 SIZES = some.integers(1, 5)
@@ -24,8 +34,8 @@ def test_a_full_group_reads_every_block() -> None:
     group = LayerGroup("full")
     assert group.live_blocks(9, 4) == (Span(0, 3),) == group.needs_at(9, 4)
     assert group.live_blocks(0, 4) == ()
-    assert group._stored_at(4, 9, 4) == (1, 3) and group._stored_at(4, 4, 4) == (1, 1)
-    assert (group.tail(4), group.sink(4), group._keep(4), group.kind) == (ALL, 0, ALL, "full")
+    assert stored_at(group, 4, 9, 4) == (1, 3) and stored_at(group, 4, 4, 4) == (1, 1)
+    assert (group.tail(4), group.sink(4), blocks_kept(group, 4), group.kind) == (ALL, 0, ALL, "full")
 
 
 @given(some.integers(1, 20), some.integers(0, 9), some.integers(0, 40), SIZES)
@@ -40,7 +50,7 @@ def test_a_window_reads_the_blocks_of_its_tokens(window: int, sinks: int, length
 @given(some.integers(1, 20), some.integers(0, 40), SIZES)
 def test_what_a_window_keeps_covers_every_query_until_the_next_commit(window: int, length: int, size: int) -> None:
     group = LayerGroup("w", window=window)
-    kept = set(range(max(0, length // size - group._keep(size)), -(-length // size)))
+    kept = set(range(max(0, length // size - blocks_kept(group, size)), -(-length // size)))
     for position in range(length // size * size, length + 1):
         assert blocks_of(group.live_blocks(position, size)) <= kept
 
@@ -56,36 +66,36 @@ def test_a_state_is_needed_at_its_position_and_read_from_outside_the_table() -> 
     assert (
         group.needs_at(8, 4) == (Span(1, 2),) and group.needs_at(9, 4) == (Span(2, 3),) and group.needs_at(0, 4) == ()
     )
-    assert (group.tail(4), group._keep(4), group.every(4)) == (1, 0, 2)
+    assert (group.tail(4), blocks_kept(group, 4), group.every(4)) == (1, 0, 2)
 
 
 def test_snapshots_are_taken_every_so_often_and_where_a_request_says() -> None:
     group, marks = LayerGroup("s", snapshot_every=16), Marks((4,), 36)
-    stops = [at for at in range(41) if group._is_stop(at, marks, 4)]
+    stops = [at for at in range(41) if is_stop(group, at, marks, 4)]
     assert stops == [4, 16, 32, 36]
     ends = [0]
     while ends[-1] < 39:
-        ends.append(group._next_stop(ends[-1], 39, marks, 4))
+        ends.append(next_stop(group, ends[-1], 39, marks, 4))
     assert ends == [0, 4, 16, 32, 36, 39]
-    assert [group._stored_at(a, b, 4, marks) for a, b in pairwise(ends)] == [(0, 1), (3, 4), (7, 8), (8, 9), (9, 9)]
+    assert [stored_at(group, a, b, 4, marks) for a, b in pairwise(ends)] == [(0, 1), (3, 4), (7, 8), (8, 9), (9, 9)]
     rare = LayerGroup("s", snapshot_every=0, snapshot_at_end=False)
-    assert [at for at in range(41) if rare._is_stop(at, marks, 4)] == [4]
-    assert group._next_stop(0, 39, None, 4) == 39 and not group._is_stop(16, None, 4)
+    assert [at for at in range(41) if is_stop(rare, at, marks, 4)] == [4]
+    assert next_stop(group, 0, 39, None, 4) == 39 and not is_stop(group, 16, None, 4)
 
 
 def test_a_step_that_writes_states_itself_is_not_cut() -> None:
     """It gets a page for every snapshot in its span, its end included; one is charged, as elsewhere."""
     group, marks = LayerGroup("s", snapshot_every=16, snapshot_inside=True), Marks((4,), 36, uncut=(Span(30, 34),))
-    assert group._next_stop(0, 39, marks, 4) == 39
-    assert group._inside(0, 39, marks, 4) == [0, 3, 8] and group._inside(4, 16, marks, 4) == [3]
-    assert group._inside(16, 35, marks, 4) == group._inside(0, 39, None, 4) == []
-    assert (group._stored_at(0, 36, 4, marks), group._stored_at(0, 39, 4, marks)) == ((9, 9), (9, 9))
+    assert next_stop(group, 0, 39, marks, 4) == 39
+    assert snapshots_inside(group, 0, 39, marks, 4) == [0, 3, 8] and snapshots_inside(group, 4, 16, marks, 4) == [3]
+    assert snapshots_inside(group, 16, 35, marks, 4) == snapshots_inside(group, 0, 39, None, 4) == []
+    assert (stored_at(group, 0, 36, 4, marks), stored_at(group, 0, 39, 4, marks)) == ((9, 9), (9, 9))
     cut = LayerGroup("s", snapshot_every=16)
     for start in range(40):
-        assert group._peak(start, 39, None, 4, marks) == cut._peak(start, 39, None, 4, marks)
-    assert cut._inside(0, 39, marks, 4) == []
+        assert peak_pages(group, start, 39, None, 4, marks=marks) == peak_pages(cut, start, 39, None, 4, marks=marks)
+    assert snapshots_inside(cut, 0, 39, marks, 4) == []
     rare = LayerGroup("s", snapshot_every=0, snapshot_at_end=False, snapshot_inside=True)
-    assert rare._inside(0, 39, marks._replace(junction=24), 4) == [0, 5]
+    assert snapshots_inside(rare, 0, 39, marks._replace(junction=24), 4) == [0, 5]
 
 
 @given(
@@ -97,7 +107,7 @@ def test_no_chunking_holds_more_of_a_window_than_its_peak(
     group = LayerGroup("w", window=window, sinks=sinks)
     start, length = hit * size, hit * size + sum(chunks) * size + 1
     longest = max(chunks) * size
-    peak = group._peak(start, length, longest, size)
+    peak = peak_pages(group, start, length, longest, size)
     ends = [start]
     for chunk in chunks:
         ends.append(ends[-1] + chunk * size)
@@ -106,13 +116,13 @@ def test_no_chunking_holds_more_of_a_window_than_its_peak(
         own |= set(range(begin // size, -(-end // size)))
         assert len(own) <= peak
         final = end // size
-        own = {b for b in own if b >= final - group._keep(size) or b < group.sink(size)}
+        own = {b for b in own if b >= final - blocks_kept(group, size) or b < group.sink(size)}
 
 
 def test_beams_share_what_is_full_and_nothing_of_a_state() -> None:
     kinds = [LayerGroup(), LayerGroup(window=5), LayerGroup(snapshot_every=0), LayerGroup(cross=True)]
-    assert [kind._forked(8, 4) for kind in kinds] == [0, 0, 1, 0]
-    assert [kind._forked(9, 4) for kind in kinds] == [1, 1, 1, 0]
+    assert [forked_pages(kind, 8, 4) for kind in kinds] == [0, 0, 1, 0]
+    assert [forked_pages(kind, 9, 4) for kind in kinds] == [1, 1, 1, 0]
 
 
 WRONG = [

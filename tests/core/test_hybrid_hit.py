@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from quire import LayerGroup, Span
+from quire.core.records.groups import blocks_kept
 from quire.core.store import StoreName, open_store
 
 Tokens = tuple[int, ...]
@@ -38,7 +39,7 @@ class World:
         self.children: dict[Tokens, list[tuple[Tokens, bool]]] = {}
 
     def _numbers(self, group: LayerGroup) -> tuple[Any, ...]:
-        reach = (group.tail(self.size), group.sink(self.size), group._keep(self.size), group.every(self.size))
+        reach = (group.tail(self.size), group.sink(self.size), blocks_kept(group, self.size), group.every(self.size))
         return (*reach, 0, group.current, [self.chance.choice((10, 14, 40))])
 
     def prompt(self) -> Tokens:

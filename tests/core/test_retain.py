@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from quire import InputError, RetainRange, Retention
+from quire.core.records.retain import retained_blocks
 
 X = -1
 
@@ -28,21 +29,21 @@ def test_a_block_takes_the_range_of_its_first_token(
 ) -> None:
     """retain-table"""
     retention = Retention(tuple(RetainRange(*values) for values in ranges))
-    priorities, ticks = retention._of_blocks(len(expected), length, block_size)
+    priorities, ticks = retained_blocks(retention, len(expected), length, block_size)
     assert priorities.tolist() == expected
     assert (ticks == X).all()
 
 
 def test_by_max_takes_the_highest_range_a_block_touches() -> None:
     retention = Retention((RetainRange(1, 2, 5), RetainRange(2, 5, 80, seconds=1.5)), by="max")
-    priorities, ticks = retention._of_blocks(3, 12, 4)
+    priorities, ticks = retained_blocks(retention, 3, 12, 4)
     assert priorities.tolist() == [80, 80, X]
     assert ticks.tolist() == [1_500_000, 1_500_000, X]
 
 
 def test_blocks_behind_the_prompt_take_the_decode_values() -> None:
     retention = Retention((RetainRange(0, None, 50),), decode_priority=7, decode_seconds=2)
-    priorities, ticks = retention._of_blocks(3, 8, 4)
+    priorities, ticks = retained_blocks(retention, 3, 8, 4)
     assert priorities.tolist() == [50, 50, 7]
     assert ticks.tolist() == [X, X, 2_000_000]
 
@@ -61,6 +62,6 @@ def test_impossible_ranges_are_refused(values: tuple[int, int, int]) -> None:
 
 def test_every_block_of_a_long_prompt_is_covered_once() -> None:
     ranges = tuple(RetainRange(start, start + 10, start % 100) for start in range(0, 1000, 10))
-    priorities, _ = Retention(ranges)._of_blocks(100, 1000, 10)
+    priorities, _ = retained_blocks(Retention(ranges), 100, 1000, 10)
     assert priorities.tolist() == [start % 100 for start in range(0, 1000, 10)]
     assert priorities.dtype == np.int16

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from quire import Cache, CacheConfig, InputError, LayerGroup, Request, TierConfig, check
-from quire.core.life.writer import _without, as_run
+from quire.core.outside.writer import _without, as_run
 from quire.core.store import StoreName
 
 SIZE, FAR = 4, [10**9, -(10**9), 1 << 31, -(1 << 31) - 1, 1 << 64, 4095, 4096, 4097]

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import torch
 
-from quire.engine.engine import Engine
 from quire.engine.model.layers import Model
-from quire.engine.settings import EngineConfig
+from quire.engine.runner.engine import Engine
+from quire.engine.setup.settings import EngineConfig
 from quire.tiers.shared import SharedCache
 
 from . import families, talks

@@ -18,10 +18,10 @@ from quire.core.records.groups import LayerGroup, pools_of
 from quire.engine import Model, of
 from quire.engine.choose.sample import sample
 from quire.engine.choose.sampling import Sampling
-from quire.engine.engine import Engine
-from quire.engine.settings import EngineConfig
-from quire.engine.step.branch import Branch, Run
+from quire.engine.runner.engine import Engine
+from quire.engine.setup.settings import EngineConfig
 from quire.engine.step.report import StepReport
+from quire.engine.step.runs.branch import Branch, Run
 
 from . import families
 from .reference import Reference, assert_same

@@ -25,9 +25,9 @@ from quire.core.records.config import Eviction
 from quire.core.records.groups import LayerGroup, Lengths, pools_of
 from quire.engine import Model
 from quire.engine.choose.sampling import Sampling
-from quire.engine.engine import Engine
 from quire.engine.outer.disk_side import DiskConfig
-from quire.engine.settings import EngineConfig
+from quire.engine.runner.engine import Engine
+from quire.engine.setup.settings import EngineConfig
 from quire.tiers import ArenaTier, Bytes, TierError, TierInfo
 
 from .families import FIRST_WORD, VOCAB

@@ -13,7 +13,7 @@ transformers = pytest.importorskip("transformers")
 
 from quire.core.records.errors import InputError, StateError  # noqa: E402
 from quire.engine.choose.sample import log_probs  # noqa: E402
-from quire.engine.step.beam import Beams, Hypothesis  # noqa: E402
+from quire.engine.step.runs.beam import Beams, Hypothesis  # noqa: E402
 
 VOCAB = 24
 

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from quire import Request, Scope, Sequence, Span, check  # noqa: E402
-from quire.engine.engine import Engine  # noqa: E402
+from quire.engine.runner.engine import Engine  # noqa: E402
 
 from .steps import (  # noqa: E402
     assert_clean,

@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from quire.engine.choose.sampling import Sampling  # noqa: E402
-from quire.engine.engine import Engine  # noqa: E402
-from quire.engine.step.branch import Run  # noqa: E402
+from quire.engine.runner.engine import Engine  # noqa: E402
+from quire.engine.step.runs.branch import Run  # noqa: E402
 
 from .steps import assert_exact, finish, open_engine, place_of, places_of, plain, step, tokens_of, words  # noqa: E402
 

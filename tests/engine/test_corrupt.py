@@ -16,8 +16,8 @@ pytest.importorskip("transformers")
 
 from quire.engine import of  # noqa: E402
 from quire.engine.choose.sampling import Sampling  # noqa: E402
-from quire.engine.engine import Engine  # noqa: E402
-from quire.engine.settings import EngineConfig  # noqa: E402
+from quire.engine.runner.engine import Engine  # noqa: E402
+from quire.engine.setup.settings import EngineConfig  # noqa: E402
 
 from . import families  # noqa: E402
 from .reference import Reference, assert_same  # noqa: E402

@@ -33,7 +33,7 @@ from quire import (  # noqa: E402
     TierConfig,
     check,
 )
-from quire.engine.step.beam import Beams  # noqa: E402
+from quire.engine.step.runs.beam import Beams  # noqa: E402
 from quire.tiers import ArenaTier, Mover, PageLayout  # noqa: E402
 
 from ..effort import cases  # noqa: E402

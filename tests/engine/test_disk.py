@@ -15,14 +15,14 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from quire import InputError, Scope  # noqa: E402
-from quire.core.admission.prefetch import Prefetch  # noqa: E402
+from quire.core.outside.prefetch import Prefetch  # noqa: E402
 from quire.engine import LLM, of  # noqa: E402
-from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402
 from quire.engine.outer import disk_side  # noqa: E402
 from quire.engine.outer.disk_side import DiskConfig  # noqa: E402
-from quire.engine.settings import EngineConfig  # noqa: E402
-from quire.engine.step.branch import Run  # noqa: E402
+from quire.engine.runner.engine import Engine  # noqa: E402
+from quire.engine.setup.settings import EngineConfig  # noqa: E402
+from quire.engine.step.runs.branch import Run  # noqa: E402
 from quire.tiers.disk import DiskKeeper  # noqa: E402
 from quire.tiers.disk.examine import examine, model_folders  # noqa: E402
 from quire.tiers.shared import SharedConfig  # noqa: E402

@@ -17,9 +17,9 @@ pytest.importorskip("transformers")
 from quire import ConfigWarning, InputError, Retention, StateError  # noqa: E402
 from quire.engine import EngineBusy, Model, of  # noqa: E402
 from quire.engine.choose.sampling import Sampling  # noqa: E402
-from quire.engine.engine import Engine  # noqa: E402
-from quire.engine.step.branch import Run  # noqa: E402
-from quire.engine.submission import AWAY  # noqa: E402
+from quire.engine.runner.engine import Engine  # noqa: E402
+from quire.engine.setup.submission import AWAY  # noqa: E402
+from quire.engine.step.runs.branch import Run  # noqa: E402
 
 from . import families  # noqa: E402
 from .reference import assert_same  # noqa: E402

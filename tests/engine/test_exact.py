@@ -21,9 +21,9 @@ transformers = pytest.importorskip("transformers")
 from quire import InputError  # noqa: E402
 from quire.engine import Model, load  # noqa: E402
 from quire.engine.choose.sampling import Sampling  # noqa: E402
-from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402
-from quire.engine.settings import EngineConfig  # noqa: E402
+from quire.engine.runner.engine import Engine  # noqa: E402
+from quire.engine.setup.settings import EngineConfig  # noqa: E402
 
 from ..effort import cases  # noqa: E402
 from . import families  # noqa: E402

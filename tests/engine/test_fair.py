@@ -15,13 +15,13 @@ pytest.importorskip("transformers")
 from quire import InputError, Span  # noqa: E402
 from quire.engine import EngineConfig  # noqa: E402
 from quire.engine.choose.sampling import Sampling  # noqa: E402
-from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.front.loop import Loop  # noqa: E402
-from quire.engine.step.branch import Branch, Run  # noqa: E402
+from quire.engine.runner.engine import Engine  # noqa: E402
+from quire.engine.step.runs.branch import Branch, Run  # noqa: E402
+from quire.engine.step.runs.tenant import Tenant, Together  # noqa: E402
+from quire.engine.step.runs.work import Work  # noqa: E402
 from quire.engine.step.turns.rounds import MOST_DEBTS, REACH, Rounds  # noqa: E402
 from quire.engine.step.turns.seats import Line, all_equal, giver, seats_of  # noqa: E402
-from quire.engine.step.turns.tenant import Tenant, Together  # noqa: E402
-from quire.engine.step.work import Work  # noqa: E402
 
 from .steps import assert_clean, assert_exact, finish, holders, model_of, open_engine, plain, step, words  # noqa: E402
 

@@ -12,10 +12,10 @@ pytest.importorskip("transformers")
 
 from quire import CacheConfig, InputError, LayerGroup, TierConfig  # noqa: E402
 from quire.engine import fitting  # noqa: E402
-from quire.engine.engine import Engine  # noqa: E402
-from quire.engine.fitting import Load, check_room, check_total, pages_in  # noqa: E402
 from quire.engine.model.load import load, outline  # noqa: E402
 from quire.engine.model.pages import Pages  # noqa: E402
+from quire.engine.runner.engine import Engine  # noqa: E402
+from quire.engine.setup.fitting import Load, check_room, check_total, pages_in  # noqa: E402
 
 from . import families  # noqa: E402
 from .steps import assert_exact, finish, model_of, plain, words  # noqa: E402

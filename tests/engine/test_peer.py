@@ -23,9 +23,9 @@ from quire.engine import of  # noqa: E402
 from quire.engine.choose.sampling import Sampling  # noqa: E402
 from quire.engine.disagg import orders  # noqa: E402
 from quire.engine.disagg.peer import Peer  # noqa: E402
-from quire.engine.engine import Engine  # noqa: E402
-from quire.engine.settings import EngineConfig  # noqa: E402
-from quire.engine.step.turns.tenant import Together  # noqa: E402
+from quire.engine.runner.engine import Engine  # noqa: E402
+from quire.engine.setup.settings import EngineConfig  # noqa: E402
+from quire.engine.step.runs.tenant import Together  # noqa: E402
 from quire.transfer import Aux, Key, Limits, TcpLink, with_logits  # noqa: E402
 
 from . import families  # noqa: E402

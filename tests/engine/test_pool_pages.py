@@ -11,8 +11,8 @@ transformers = pytest.importorskip("transformers")
 
 from quire import InputError, LayerGroup  # noqa: E402
 from quire.engine import LLM, Engine, EngineConfig, Model, load, of  # noqa: E402
-from quire.engine.fitting import Load, fitting, pages_in  # noqa: E402
 from quire.engine.model.layers import KvShape  # noqa: E402
+from quire.engine.setup.fitting import Load, fitting, pages_in  # noqa: E402
 
 from . import families  # noqa: E402
 from .reference import Reference, assert_same  # noqa: E402

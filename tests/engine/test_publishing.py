@@ -14,8 +14,8 @@ pytest.importorskip("msgspec")
 from quire import InputError, StateError
 from quire.engine import LLM, EnginePublisher, of
 from quire.engine.choose.sampling import Sampling
-from quire.engine.engine import Engine
-from quire.engine.settings import EngineConfig
+from quire.engine.runner.engine import Engine
+from quire.engine.setup.settings import EngineConfig
 from quire.events import Follower, Index, Publisher, Status
 
 from . import families

@@ -15,7 +15,7 @@ pytest.importorskip("transformers")
 import quire.engine as public  # noqa: E402
 from quire.core.records.span import Span  # noqa: E402
 from quire.engine import LLM, EngineConfig, PrefillPeer, RunFailed, Sampling, of  # noqa: E402
-from quire.engine.step.branch import Branch  # noqa: E402
+from quire.engine.step.runs.branch import Branch  # noqa: E402
 
 from . import families  # noqa: E402
 from .words import byte_tokenizer  # noqa: E402

@@ -12,8 +12,8 @@ pytest.importorskip("transformers")
 
 from quire import InputError  # noqa: E402
 from quire.core.records.groups import Lengths  # noqa: E402
-from quire.engine.engine import Engine  # noqa: E402
-from quire.engine.step.branch import Branch, Run  # noqa: E402
+from quire.engine.runner.engine import Engine  # noqa: E402
+from quire.engine.step.runs.branch import Branch, Run  # noqa: E402
 
 from . import families  # noqa: E402
 from .steps import (  # noqa: E402

@@ -12,8 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from quire.engine.engine import Engine  # noqa: E402
-from quire.engine.step.branch import Run  # noqa: E402
+from quire.engine.runner.engine import Engine  # noqa: E402
+from quire.engine.step.runs.branch import Run  # noqa: E402
 from quire.tiers import Bytes, TierError  # noqa: E402
 from tests.tiers.stand_ins import FlakyTier  # noqa: E402
 

@@ -19,12 +19,12 @@ pytest.importorskip("transformers")
 
 from quire import InputError, Request, Scope  # noqa: E402
 from quire.engine import LLM, of  # noqa: E402
-from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.front.loop import Loop  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402
 from quire.engine.outer import outer_memory  # noqa: E402
-from quire.engine.settings import EngineConfig  # noqa: E402
-from quire.engine.step.branch import Run  # noqa: E402
+from quire.engine.runner.engine import Engine  # noqa: E402
+from quire.engine.setup.settings import EngineConfig  # noqa: E402
+from quire.engine.step.runs.branch import Run  # noqa: E402
 from quire.tiers.shared import FolderStore, SharedCache, SharedConfig  # noqa: E402
 from tests.tiers.shared.redis_server import BINARY, NO_REDIS, RedisServer  # noqa: E402
 

@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from quire.engine.engine import Engine
 from quire.engine.model.layers import Model
-from quire.engine.settings import EngineConfig
+from quire.engine.runner.engine import Engine
+from quire.engine.setup.settings import EngineConfig
 from quire.tiers.shared import SharedCache, SharedConfig
 
 from . import families, talks

@@ -12,7 +12,7 @@ from quire.engine.choose.sampling import Sampling  # noqa: E402
 from quire.engine.disagg import peer as peer_module  # noqa: E402
 from quire.engine.disagg.peer import Peer  # noqa: E402
 from quire.engine.disagg.staging import AddressablePages, addressable, slots_for  # noqa: E402
-from quire.engine.engine import Engine  # noqa: E402
+from quire.engine.runner.engine import Engine  # noqa: E402
 from quire.tiers import ArenaTier  # noqa: E402
 from quire.transfer import CacheView, Key, Limits, StagedView  # noqa: E402
 

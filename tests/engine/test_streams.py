@@ -28,7 +28,7 @@ torch = pytest.importorskip("torch")
 import quire  # noqa: E402
 from quire.core.records.groups import Lengths  # noqa: E402
 from quire.engine import Engine, EngineConfig, Loop, Model, Piece, Run, Sampling, Stream, of  # noqa: E402
-from quire.engine.step.branch import Branch  # noqa: E402
+from quire.engine.step.runs.branch import Branch  # noqa: E402
 
 from ..effort import cases  # noqa: E402
 from . import families  # noqa: E402

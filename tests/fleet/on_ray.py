@@ -31,7 +31,7 @@ import ray
 import torch
 
 from quire import Cache, CacheConfig, Request, TierConfig
-from quire.core.life.writer import Writer
+from quire.core.outside.writer import Writer
 from quire.events import Publisher
 from quire.fleet.fleet_stream import FleetLimits
 from quire.fleet.on_ray.launch import RayFleet

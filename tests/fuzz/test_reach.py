@@ -8,6 +8,7 @@ import pytest
 
 from fuzzing.oracle import reach
 from fuzzing.world import build, worlds
+from quire.core.records.groups import blocks_kept
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -18,7 +19,7 @@ def test_needs_are_the_blocks_that_are_read_or_written(seed: int) -> None:
         layer = build.layer_group(world, number).clamped(world.max_length)
         assert layer.kind == kind.kind
         assert (layer.sink(size), layer.bounded) == (reach.sink(kind, size), reach.bounded(kind))
-        assert layer._keep(size) == reach.keeps(kind, size)
+        assert blocks_kept(layer, size) == reach.keeps(kind, size)
         for length in range(world.max_length + 1):
             needs = tuple((span.start, span.end) for span in layer.needs_at(length, size))
             assert needs == reach.runs(reach.needed(kind, length, size)), (kind, length)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from quire import Cache, CacheConfig, LayerGroup, Refusal, Request, Scope, TierConfig
-from quire.core.admission.prefetch import Prefetch
+from quire.core.outside.prefetch import Prefetch
 from quire.tiers import ArenaTier, PageLayout
 from quire.tiers.disk import DiskFolder, DiskKeeper, KeeperPace, LocalRank
 

@@ -10,11 +10,11 @@ import pytest
 
 from quire import StateError
 from quire.tiers.disk import OpenReport
-from quire.tiers.disk.checksum import checksum
+from quire.tiers.disk.calls.owner import model_folder
 from quire.tiers.disk.examine import examine
 from quire.tiers.disk.log.frames import FORMAT, HEAD_BYTES, POOLED
 from quire.tiers.disk.log.read import NAME
-from quire.tiers.disk.owner import model_folder
+from quire.tiers.disk.pages.checksum import checksum
 
 from . import kept
 from .disk import FINGERPRINT, PARENTS, ROOTS, SHAPES, main, page_of, tokens_of

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from quire import Request
-from quire.core.admission.find import Found
+from quire.core.outside.find import Found
 from quire.integrations.vllm.common.cache_groups import HOST
 from quire.integrations.vllm.common.orders import BadPage, Part, WorkerReport
 from quire.integrations.vllm.requests.stay_loads import StayLoads

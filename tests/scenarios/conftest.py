@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from quire import Batch, Cache, CacheConfig, Event, Plan, Request, RetainRange, Retention, Sequence, TierConfig, check
-from quire.core.life.rows import Sequences
 from quire.core.records.request import Int32
+from quire.core.sequences.rows import Sequences
 from quire.core.store import StoreName
 
 Slots = int | tuple[int, ...]  # of every group alike, or one number per group

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from quire import Cache, CacheConfig, InputError, QuireError, Request, Scope, TierConfig
 from quire.engine import Engine
-from quire.engine.step.branch import Run
+from quire.engine.step.runs.branch import Run
 from quire.serve import ApiKeys
 from quire.serve.http.auth import NOBODY, scope_of
 

@@ -293,9 +293,7 @@ def test_memory_that_cannot_suffice_is_refused_before_the_model_is_loaded(
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:
-    code = (
-        "import sys; sys.modules['starlette'] = None; from quire.cli.main import main; sys.exit(main(['serve']))"
-    )
+    code = "import sys; sys.modules['starlette'] = None; from quire.cli.main import main; sys.exit(main(['serve']))"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 2 and ran.stdout == ""
     assert ran.stderr.startswith(

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from quire import InputError, RetainRange, Sequence, check
-from quire.core.life.release import tokens_of
+from quire.core.sequences.release import tokens_of
 from quire.simulate.play.player import Player, play
 from quire.simulate.play.tally import ReplayResult
 from quire.simulate.setup.engine_pace import Pace

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from quire import Cache, CacheConfig, LayerGroup, Receipt, Request, Scope, TierConfig, check
 from quire.core import maps
+from quire.core.colder_tiers import registry_of
 from quire.core.store import StoreName
 from quire.core.store.mapped import SlotState
 from quire.viewer.cells import COLOURS, MOST_CELLS
@@ -164,9 +166,10 @@ class CountedLock:
 def test_the_lock_is_given_back_between_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     traffic, snapshots = lively()
     monkeypatch.setattr(maps, "PART", 50)
-    counted: Any = CountedLock(traffic.cache._lock)
-    monkeypatch.setattr(traffic.cache, "_lock", counted)
-    blocks = traffic.cache._setup.store.num_nodes
+    registry = registry_of(traffic.cache)
+    counted: Any = CountedLock(registry.setup.lock)
+    monkeypatch.setattr(registry, "setup", replace(registry.setup, lock=counted))
+    blocks = registry.setup.store.num_nodes
     snapshots.make("age")
     slots = sum(tier.of_pool(group) for tier in traffic.cache.config.tiers for group in range(2))
     assert counted.taken > slots / 50 + blocks / 50 > 20

@@ -24,6 +24,7 @@ from quire import (
 )
 from quire.cli.demo import demo_model
 from quire.cli.simulate import replay_command
+from quire.core.store import tell_slow_store
 
 BUDGET = 8
 BLOCK = 4
@@ -44,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     if argv and argv != ["--no-model"]:
         print("usage: quire demo [--no-model]    (--no-model: without the part that asks a real one)")
         return 0 if argv[0] in ("-h", "--help") else 2
+    tell_slow_store(print)
     print(_INTRODUCTION)
     apart = _one_at_a_time()
     together = _together()

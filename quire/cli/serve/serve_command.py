@@ -22,6 +22,7 @@ from quire.cli.serve.fleet_options import add_fleet, check_fleet
 from quire.core.records.config import Eviction
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
+from quire.core.store import tell_slow_store
 from quire.net.hosts import LOOPBACK, is_loopback
 from quire.net.tls import check_tls
 
@@ -38,6 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     """Bind, load, serve until told to end."""
     options = _parser().parse_args(argv)
     tell = note_printer()
+    tell_slow_store(tell)
     logging.basicConfig(level=options.log_level.upper(), format=FORMAT, stream=sys.stderr)
     try:
         settings, listening = _prepare(options, tell)
@@ -235,11 +237,11 @@ def _engine_fields(options: Namespace) -> dict[str, Any]:
 
 def _open(options: Namespace, tell: Callable[[str], None]) -> LLM:
     from quire.engine import LLM, fitting, load
-    from quire.engine.fitting import check_room
     from quire.engine.llm import check_device
     from quire.engine.model import smollm2
     from quire.engine.model.load import outline
     from quire.engine.outer.shared_side import HOST_BYTES
+    from quire.engine.setup.fitting import check_room
 
     check_device(options.device)
     place = smollm2.folder(tell) if options.model is None else options.model

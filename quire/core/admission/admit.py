@@ -14,19 +14,19 @@ from quire.core.admission.batch import Batch, SequenceSpan
 from quire.core.admission.claim import claim_batch
 from quire.core.admission.dry import Shortage, shortage
 from quire.core.admission.inside import open_inside
-from quire.core.admission.prefetch import end_prefetches
 from quire.core.admission.prepare import check_device
 from quire.core.admission.probe import slots_now
 from quire.core.admission.step import Step
-from quire.core.records.errors import StateError, UnknownError, say, shown
+from quire.core.records.errors import StateError, say, shown
 from quire.core.records.request import Request
-from quire.core.state.claim import Claim, Refusal
-from quire.core.state.claims import Claims, drop_from, settle
+from quire.core.state.claim import Promise, Refusal
+from quire.core.state.claims import Claims, drop_from, open_promises, promises_in, settle
 from quire.core.state.learner import learn
+from quire.core.state.prefetching import end_prefetches
 from quire.core.state.prepared import Prepared
 from quire.core.state.registry import Registry
 from quire.core.state.roots import NO_ROOT
-from quire.core.state.sequence import Sequence
+from quire.core.state.sequence import Sequence, running_of
 from quire.core.state.setup import Setup
 
 Reason = Literal["slots", "tokens", "sequences", "order"]
@@ -40,23 +40,24 @@ def admit_batch(
     if now is None and registry.timed:
         now = setup.now()  # before the first change: a caller's clock may raise
     parts = _parts_of(setup, step, continuing) if continuing else []
+    promises = promises_in(claims)
     if setup.state_groups:
-        for claim in claims._claims:  # another claim of the same request may have parted elsewhere
+        for claim in promises:  # another claim of the same request may have parted elsewhere
             claim.prepared.part_at(claim.junction or 0)
-    ends, refused = _fit_tokens(registry, claims, step)
-    others = _all_or_none(setup, claims, refused) if step.all_or_nothing else []
-    out, lacked = _fit_slots(setup, claims)
+    ends, refused = _fit_tokens(registry, promises, step)
+    others = _all_or_none(setup, promises, refused or claims.refused) if step.all_or_nothing else []
+    out, lacked = _fit_slots(setup, promises)
     if parts:
         parts = [part for part in parts if _extend_prompt(registry, part)]
     waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
-    sequences = _seat(registry, claims._claims)
+    sequences = _seat(registry, promises)
     if now is not None and sequences:  # a batch that is refused leaves everything as it was
         setup.refresh(now)
-    parts += _settle(registry, claims._claims, sequences, ends)
+    parts += _settle(registry, promises, sequences, ends)
     snapshots = open_inside(setup, parts) if setup.inside_groups else None
-    admitted = list(claims._claims) if setup.config.receipts else None
+    admitted = list(promises) if setup.config.receipts else None
     if registry.open_prefetches:
-        end_prefetches(registry, [claim.prepared for claim in claims._claims])
+        end_prefetches(registry.open_prefetches, [claim.prepared for claim in promises])
     settle(claims)
     if registry.learners and sequences:
         for store, place, learner in registry.learners:
@@ -102,13 +103,9 @@ def _continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, 
 
 def check_open(registry: Registry, claims: Claims) -> None:
     """Claims can be admitted once, by the cache that made them."""
-    if claims._open is not registry.open_claims:
-        raise UnknownError(say("admit of these claims", "another cache made them", "admit them there"))
-    if claims._settled:
-        raise StateError(say("admit of these claims", "they were admitted or dropped before", "claim again"))
-    for claim in claims._claims:
+    for claim in open_promises(claims, registry.open_claims):
         name = claim.prepared.request.id
-        if name in registry.sequences or claim.prepared._seated:
+        if name in registry.sequences or claim.prepared.seated:
             fact = "a sequence of that id was admitted since"
             raise StateError(say(f"admit of request {shown(name)}", fact, "drop these claims and use another id"))
 
@@ -122,9 +119,10 @@ def _parts_of(setup: Setup, step: Step, continuing: Iterable[Sequence]) -> list[
             fact = "it is given twice" if sequence in seen else "its prompt is computed"
             raise StateError(say(f"continuing {shown(sequence.id)}", fact, "pass each unfinished prompt once"))
         seen.add(sequence)
+        prepared = running_of(sequence).prepared
         if setup.state_groups:
-            end = sequence.prepared.stop_after(start, end)
-        stop = step.end(start, end, sequence.prepared)
+            end = prepared.stop_after(start, end)
+        stop = step.end(start, end, prepared)
         if stop is None:
             step.left = 0  # it waits, and so does every request behind it
             break
@@ -132,14 +130,14 @@ def _parts_of(setup: Setup, step: Step, continuing: Iterable[Sequence]) -> list[
     return parts
 
 
-def _fit_tokens(registry: Registry, claims: Claims, step: Step) -> tuple[list[int], list[Refusal]]:
+def _fit_tokens(registry: Registry, claims: list[Promise], step: Step) -> tuple[list[int], list[Refusal]]:
     """Where each claim's part of this step ends; those that the budget or the rows do not reach are given back."""
     setup, rows = registry.setup, len(registry.free_rows)
     ends: list[int] = []
-    for place, claim in enumerate(claims._claims):
+    for place, claim in enumerate(claims):
         if place == rows:
             return ends, _refuse(claims, place, "sequences", (place + 1, rows))
-        left, start, prepared = step.left, claim._hit.start, claim.prepared
+        left, start, prepared = step.left, claim.hit.start, claim.prepared
         stop = start + claim.num_tokens
         if setup.state_groups:
             stop = prepared.stop_after(start, stop)
@@ -150,40 +148,39 @@ def _fit_tokens(registry: Registry, claims: Claims, step: Step) -> tuple[list[in
     return ends, []
 
 
-def _refuse(claims: Claims, place: int, reason: Reason, numbers: tuple[int, int]) -> list[Refusal]:
+def _refuse(claims: list[Promise], place: int, reason: Reason, numbers: tuple[int, int]) -> list[Refusal]:
     """The first that does not fit says what it lacks; those behind it are out for the order."""
     first, *behind = drop_from(claims, place)
     return [Refusal(first.request, reason, *numbers), *(Refusal(claim.request, "order", *numbers) for claim in behind)]
 
 
-def _fit_slots(setup: Setup, claims: Claims) -> tuple[list[Claim], Shortage | None]:
+def _fit_slots(setup: Setup, claims: list[Promise]) -> tuple[list[Promise], Shortage | None]:
     """Give back claims from the end until the dry count holds; what they held becomes room for the others."""
-    out: list[Claim] = []
+    out: list[Promise] = []
     lacked: Shortage | None = None  # what the last claim given back was short of
-    while claims._claims and (short := shortage(setup, claims._claims)) is not None:
+    while claims and (short := shortage(setup, claims)) is not None:
         out = drop_from(claims, len(claims) - 1) + out
         lacked = short
     return out, lacked
 
 
-def _all_or_none(setup: Setup, claims: Claims, behind: list[Refusal]) -> list[Refusal]:
+def _all_or_none(setup: Setup, claims: list[Promise], refused: list[Refusal]) -> list[Refusal]:
     """When one does not fit the others are out too, for the order, with the numbers of the one that lacks."""
-    lacking = (behind or claims.refused)[:1]
-    short = shortage(setup, claims._claims)
+    short = shortage(setup, claims)
     if short is None:
-        if not lacking:
+        if not refused:
             return []
-        short = Shortage(-1, lacking[0].need, lacking[0].have, -1)
+        short = Shortage(-1, refused[0].need, refused[0].have, -1)
     dropped = enumerate(drop_from(claims, 0))
     return [_refusal(claim, short, "slots" if nth == short.place else "order") for nth, claim in dropped]
 
 
-def _refusal(claim: Claim, short: Shortage, reason: Reason) -> Refusal:
+def _refusal(claim: Promise, short: Shortage, reason: Reason) -> Refusal:
     group = short.group if reason == "slots" else None
     return Refusal(claim.request, reason, short.need, short.have, group=group)
 
 
-def _slot_refusals(setup: Setup, out: list[Claim], lacked: Shortage | None) -> list[Refusal]:
+def _slot_refusals(setup: Setup, out: list[Promise], lacked: Shortage | None) -> list[Refusal]:
     """What the first one left out would take off the free count now, and what is free."""
     if not out or lacked is None:
         return []
@@ -202,16 +199,17 @@ def _slot_refusals(setup: Setup, out: list[Claim], lacked: Shortage | None) -> l
 def _extend_prompt(registry: Registry, part: SequenceSpan) -> bool:
     """Pages for the next part of a prompt, as reserved at its admission; only claims still open can be in the way."""
     setup, (sequence, start, end) = registry.setup, part
-    prepared = sequence.prepared
+    running = running_of(sequence)
     length = setup.store.length.item(sequence.row)
     if length > sequence.prompt_end:  # what was generated meanwhile has pages, and is computed again too
-        sequence._granted = sequence.prompt_end = length
-    if setup.bounded and end > sequence._granted:  # else it has them already
-        asks = charge.later_asks(setup, prepared, sequence.start, (start, end), sequence._owned)
-        if setup.store.extend(sequence.row, asks, prepared._priorities, prepared._ticks) < 0:
+        running.granted = sequence.prompt_end = length
+    if setup.bounded and end > running.granted:  # else it has them already
+        prepared = running.prepared
+        asks = charge.later_asks(setup, prepared, sequence.start, (start, end), running.owned)
+        if setup.store.extend(sequence.row, asks, prepared.priorities, prepared.ticks) < 0:
             return False
-    if end > sequence._granted:
-        sequence._granted = end
+    if end > running.granted:
+        running.granted = end
     setup.store.hand_out(sequence.row, end)
     if setup.bounded:
         registry.check_commits(sequence)
@@ -223,60 +221,63 @@ def _left_out(continuing: tuple[Sequence, ...], parts: list[SequenceSpan]) -> li
     return [sequence for sequence in continuing if sequence not in served]
 
 
-def _seat(registry: Registry, claims: list[Claim]) -> list[Sequence]:
+def _seat(registry: Registry, claims: list[Promise]) -> list[Sequence]:
     """First all of them get their hits, before any slot moves."""
     setup, sequences = registry.setup, []
     for claim in claims:
         prepared = claim.prepared
-        keep = prepared._keep and not claim._cut
-        root = setup.roots.make(prepared._scope_key, prepared._scope) if keep and prepared._scope else NO_ROOT
+        keep = prepared.keep and not claim.is_cut
+        root = setup.roots.make(prepared.scope_key, prepared.scope) if keep and prepared.scope else NO_ROOT
         row = registry.free_rows.pop()
-        setup.store.seat(claim._hit, row, prepared._chain, root, keep)
-        if claim._cross_hit is not None:
+        setup.store.seat(claim.hit, row, prepared.chain, root, keep)
+        if claim.cross_hit is not None:
             _seat_across(setup, claim, row)
-        prepared._seated = True
-        sequence = registry.sequences[prepared.request.id] = Sequence(setup, prepared, row, claim._hit.start)
+        prepared.seated = True
+        sequence = registry.sequences[prepared.request.id] = Sequence(setup, prepared, row, claim.hit.start)
         sequences.append(sequence)
     return sequences
 
 
-def _settle(registry: Registry, claims: list[Claim], sequences: list[Sequence], ends: list[int]) -> list[SequenceSpan]:
+def _settle(
+    registry: Registry, claims: list[Promise], sequences: list[Sequence], ends: list[int]
+) -> list[SequenceSpan]:
     """Then slots, onboards and copies, one request after the other; what each computes now."""
     setup, parts = registry.setup, []
     for place, claim in enumerate(claims):  # tokens may have sufficed for more
         sequence, end = sequences[place], ends[place]
-        prepared, hit, decodes = claim.prepared, claim._hit, claim.purpose == "decode"
+        prepared, hit, decodes = claim.prepared, claim.hit, claim.purpose == "decode"
+        running = running_of(sequence)
         received = decodes and setup.groups_differ
         if setup.windows:
-            sequence._owned = setup.store.owned(sequence.row)
-        owned = sequence._owned
+            running.owned = setup.store.owned(sequence.row)
+        owned = running.owned
         asks = charge.decode_asks(setup, prepared) if received else charge.asks(setup, prepared, hit, end, owned)
         setup.store.settle(
-            sequence.row, hit, asks, prepared._priorities, prepared._ticks,
-            prepared._decode_priority, prepared._decode_ticks,
+            sequence.row, hit, asks, prepared.priorities, prepared.ticks,
+            prepared.decode_priority, prepared.decode_ticks,
             sequence.start if decodes else end,  # nobody is told to compute what a transfer brings
         )  # fmt: skip
-        if claim._cross_hit is not None:
+        if claim.cross_hit is not None:
             _settle_across(setup, claim, sequence.row)
         parts.append((sequence, sequence.start, end))
-        sequence._received = received
-        sequence._granted = prepared.end if decodes else end
+        running.received = received
+        running.granted = prepared.end if decodes else end
         if received or setup.bounded:
             registry.check_commits(sequence)
     return parts
 
 
-def _seat_across(setup: Setup, claim: Claim, row: int) -> None:
-    places, cross, hit = claim.prepared._encoder, setup.cross, claim._cross_hit
+def _seat_across(setup: Setup, claim: Promise, row: int) -> None:
+    places, cross, hit = claim.prepared.encoder, setup.cross, claim.cross_hit
     assert cross is not None and places is not None and hit is not None
     scope = claim.request.scope
-    keep = places.keep and not claim._cross_cut
+    keep = places.keep and not claim.is_cross_cut
     root = cross.roots.make(scope.key, scope) if keep else NO_ROOT
     cross.store.seat(hit, row, places.chain, root, keep)
 
 
-def _settle_across(setup: Setup, claim: Claim, row: int) -> None:
-    prepared, places, cross, hit = claim.prepared, claim.prepared._encoder, setup.cross, claim._cross_hit
+def _settle_across(setup: Setup, claim: Promise, row: int) -> None:
+    prepared, places, cross, hit = claim.prepared, claim.prepared.encoder, setup.cross, claim.cross_hit
     assert cross is not None and places is not None and hit is not None
     asks = [(hit.blocks, places.blocks, 0, 0)] * (len(setup.groups) - len(setup.own_groups))
-    cross.store.settle(row, hit, asks, None, None, prepared._decode_priority, prepared._decode_ticks)
+    cross.store.settle(row, hit, asks, None, None, prepared.decode_priority, prepared.decode_ticks)

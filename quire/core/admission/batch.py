@@ -10,7 +10,7 @@ from quire.core.records.errors import StateError, shown
 from quire.core.records.plan import Plan
 from quire.core.records.reports.receipt import Receipt
 from quire.core.records.span import Span
-from quire.core.state.claim import RECEIPTS_OFF, Claim, Refusal
+from quire.core.state.claim import RECEIPTS_OFF, Claim, Promise, Refusal
 from quire.core.state.sequence import Sequence
 
 SequenceSpan = tuple[Sequence, int, int]  # what a sequence computes now: from and to; most never ask for the Span
@@ -40,7 +40,7 @@ class Batch:
         plan: Plan,
         refused: list[Refusal],
         waiting: list[Sequence],
-        claims: list[Claim] | None = None,
+        claims: list[Promise] | None = None,
     ) -> None:
         self.sequences = sequences
         self.plan = plan
@@ -63,7 +63,7 @@ class Batch:
         """Why each of the sequences missed what it missed, as things were when it was claimed; in their order."""
         if self._claims is None:
             raise StateError(RECEIPTS_OFF)
-        return tuple(claim.receipt for claim in self._claims)
+        return tuple(Claim(promise).receipt for promise in self._claims)
 
     @property
     def num_tokens(self) -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quire.core.records.groups import LayerGroup, Lengths
-from quire.core.state.prepared import Prepared, Purpose
+from quire.core.records.groups import LayerGroup, Lengths, forked_pages, most_decoding, peak_pages, room_at, stored_at
+from quire.core.state.prepared import Purpose, ReadyRequest
 from quire.core.state.setup import Setup
 
 if TYPE_CHECKING:
@@ -21,33 +21,33 @@ Owned = tuple[int, ...]  # by group: pages of its hit that a sequence alone had 
 NOTHING: Owned = ()
 
 
-def chunk_of(setup: Setup, prepared: Prepared, group: int) -> int | None:
+def chunk_of(setup: Setup, prepared: ReadyRequest, group: int) -> int | None:
     """Tokens one step may add in a group: the last one makes room for what follows the prompt."""
     chunk = setup.config.max_chunk
-    return None if chunk is None else chunk + prepared._reaches[group] - prepared.end
+    return None if chunk is None else chunk + prepared.reaches[group] - prepared.end
 
 
-def peak(setup: Setup, prepared: Prepared, group: int, start: int, held: int = 0) -> int:
+def peak(setup: Setup, prepared: ReadyRequest, group: int, start: int, held: int = 0) -> int:
     """Own pages of a group held at once while the prompt is computed from `start` on; so many are held at first."""
-    known = prepared._peaks.get((group, start, held))
+    known = prepared.peaks.get((group, start, held))
     if known is None:
-        end, chunk = max(start, prepared._reaches[group]), chunk_of(setup, prepared, group)
-        known = setup.layers[group]._peak(start, end, chunk, setup.block_size, prepared._marks, held)
-        prepared._peaks[group, start, held] = known
+        end, chunk = max(start, prepared.reaches[group]), chunk_of(setup, prepared, group)
+        known = peak_pages(setup.layers[group], start, end, chunk, setup.block_size, marks=prepared.marks, held=held)
+        prepared.peaks[group, start, held] = known
     return known
 
 
-def spared(setup: Setup, prepared: Prepared, group: int, start: int, alone: int) -> int:
+def spared(setup: Setup, prepared: ReadyRequest, group: int, start: int, alone: int) -> int:
     """Slots fewer that it takes because nobody else has so many pages of its hit: they make room when they leave."""
     if not alone:
         return 0
     return peak(setup, prepared, group, start) + alone - peak(setup, prepared, group, start, alone)
 
 
-def takes(setup: Setup, prepared: Prepared, hit: Hit) -> tuple[int, ...]:
+def takes(setup: Setup, prepared: ReadyRequest, hit: Hit) -> tuple[int, ...]:
     """Device slots per group, at the peak, that computing takes on top of the hit's own pages."""
     if setup.only_full:
-        return (prepared._blocks - hit.blocks + prepared._spare,) * len(prepared._reaches)
+        return (prepared.blocks - hit.blocks + prepared.spare,) * len(prepared.reaches)
     counts = []
     for group in setup.own_groups:
         layer, own = setup.layers[group], peak(setup, prepared, group, hit.start)
@@ -55,7 +55,7 @@ def takes(setup: Setup, prepared: Prepared, hit: Hit) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def decode_takes(setup: Setup, prepared: Prepared, hit: Hit) -> tuple[int, ...]:
+def decode_takes(setup: Setup, prepared: ReadyRequest, hit: Hit) -> tuple[int, ...]:
     """The same for a sequence that only decodes: pages for what it needs and does not hold."""
     size, counts = setup.block_size, []
     for group, (first, stop, _, spare) in enumerate(decode_asks(setup, prepared)):
@@ -65,7 +65,7 @@ def decode_takes(setup: Setup, prepared: Prepared, hit: Hit) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def needs(setup: Setup, prepared: Prepared) -> list[Need]:
+def needs(setup: Setup, prepared: ReadyRequest) -> list[Need]:
     """Blocks of every group that decoding after the prompt reads."""
     found = []
     for group in setup.own_groups:
@@ -75,10 +75,10 @@ def needs(setup: Setup, prepared: Prepared) -> list[Need]:
     return found
 
 
-def asks(setup: Setup, prepared: Prepared, hit: Hit, end: int, owned: Owned = NOTHING) -> list[Ask]:
+def asks(setup: Setup, prepared: ReadyRequest, hit: Hit, end: int, owned: Owned = NOTHING) -> list[Ask]:
     """What the store shall give a new sequence that computes up to `end` in its first step."""
     if setup.only_full:
-        return [(hit.blocks, prepared._blocks, 0, prepared._spare)] * len(prepared._reaches)
+        return [(hit.blocks, prepared.blocks, 0, prepared.spare)] * len(prepared.reaches)
     start, asked = hit.start, []
     for group in setup.own_groups:
         begun = (start, owned[group] if owned else 0)
@@ -87,17 +87,17 @@ def asks(setup: Setup, prepared: Prepared, hit: Hit, end: int, owned: Owned = NO
     return asked
 
 
-def decode_asks(setup: Setup, prepared: Prepared) -> list[Ask]:
+def decode_asks(setup: Setup, prepared: ReadyRequest) -> list[Ask]:
     """What the store shall give a sequence that only decodes: room for what a transfer brings."""
     asked: list[Ask] = []
     for group, layer in enumerate(setup.layers[: setup.own_groups.stop]):
-        room = layer._room_at(prepared.end, prepared._reaches[group], setup.block_size)
+        room = room_at(layer, prepared.end, prepared.reaches[group], setup.block_size)
         asked.append((room.start, room.end, 0, _spare(setup, prepared, layer)))
     return asked
 
 
 def later_asks(
-    setup: Setup, prepared: Prepared, origin: int, span: tuple[int, int], owned: Owned = NOTHING
+    setup: Setup, prepared: ReadyRequest, origin: int, span: tuple[int, int], owned: Owned = NOTHING
 ) -> list[Ask]:
     """What a running prompt, computed from `origin` on, gets for its next step."""
     asked: list[Ask] = []
@@ -110,7 +110,7 @@ def later_asks(
 
 
 def _stored(
-    setup: Setup, prepared: Prepared, group: int, begun: tuple[int, int], span: tuple[int, int]
+    setup: Setup, prepared: ReadyRequest, group: int, begun: tuple[int, int], span: tuple[int, int]
 ) -> tuple[int, int, int]:
     """Columns, from and to, that get pages for this step, and the peak reserved for later ones; `begun`: from where,
     with how many pages that nobody else had.
@@ -119,27 +119,27 @@ def _stored(
     """
     layer, (start, end) = setup.layers[group], span
     if layer.bounded and end < prepared.end:
-        return (*layer._stored_at(start, end, setup.block_size, prepared._marks), peak(setup, prepared, group, *begun))
+        return (*stored_at(layer, start, end, setup.block_size, prepared.marks), peak(setup, prepared, group, *begun))
     reserved = peak(setup, prepared, group, *begun) if layer.snapshot_inside else 0  # until its snapshots are opened
-    return (*layer._stored_at(start, max(start, prepared._reaches[group]), setup.block_size, prepared._marks), reserved)
+    return (*stored_at(layer, start, max(start, prepared.reaches[group]), setup.block_size, prepared.marks), reserved)
 
 
-def _spare(setup: Setup, prepared: Prepared, layer: LayerGroup) -> int:
+def _spare(setup: Setup, prepared: ReadyRequest, layer: LayerGroup) -> int:
     """Pages set aside for the beams that the prompt will be forked into."""
     beams = prepared.request.beams
-    return (beams - 1) * layer._forked(prepared.end, setup.block_size) if beams > 1 else 0
+    return (beams - 1) * forked_pages(layer, prepared.end, setup.block_size) if beams > 1 else 0
 
 
-def worst(setup: Setup, prepared: Prepared, group: int, purpose: Purpose) -> int:
+def worst(setup: Setup, prepared: ReadyRequest, group: int, purpose: Purpose) -> int:
     """Device pages it may ever hold at once."""
     if group >= setup.own_groups.stop:
-        return 0 if prepared._encoder is None else prepared._encoder.blocks
+        return 0 if prepared.encoder is None else prepared.encoder.blocks
     request, layer = prepared.request, setup.layers[group]
     behind, always = (request.extra_tokens, 0) if layer.extra_tokens is None else (0, layer.extra_tokens)
-    longest = prepared._length + max(behind, prepared._new_tokens) + always
-    lengths = Lengths(prepared.end, prepared._reaches[group], longest)
-    if layer.current and not prepared._keep:
+    longest = prepared.length + max(behind, prepared.new_tokens) + always
+    lengths = Lengths(prepared.end, prepared.reaches[group], longest)
+    if layer.current and not prepared.keep:
         return request.beams
     if purpose == "decode":
-        return layer._most_decoding(lengths, request.beams, setup.block_size)
+        return most_decoding(layer, lengths, request.beams, setup.block_size)
     return layer.most(lengths, request.beams, setup.block_size, chunk_of(setup, prepared, group))

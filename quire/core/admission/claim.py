@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from quire.core.admission import charge
 from quire.core.admission.prepare import check_device, check_ids, ready_for
 from quire.core.admission.promise import make_promise
+from quire.core.records.config import num_encoder_columns
 from quire.core.records.errors import say
 from quire.core.records.request import Request
-from quire.core.state.claim import Claim, Refusal, let_go
-from quire.core.state.claims import Claims
+from quire.core.state.claim import Promise, Refusal
+from quire.core.state.claims import Claims, drop_from
 from quire.core.state.explained import look_elsewhere
-from quire.core.state.prepared import Prepared, Purpose
+from quire.core.state.prepared import Prepared, Purpose, ReadyRequest
 from quire.core.state.registry import Registry
 from quire.core.state.setup import Setup
 
@@ -34,24 +35,25 @@ def claim_batch(
         now = setup.now()  # before the first look: a caller's clock may raise
     ready = ready_for(setup, requests, purpose)
     check_ids(registry, ready)
-    batch = Claims(setup.lock, registry.open_claims, registry.abandoned)
+    promises: list[Promise] = []
+    batch = Claims(setup.lock, registry.open_claims, registry.abandoned, promises)
     usual = (now, None, None) if explains and now is not None and not setup.config.receipt_scopes else None
     try:
         for prepared in ready:
-            if prepared._fits != purpose:  # asked once, however often it is claimed
+            if prepared.fits != purpose:  # asked once, however often it is claimed
                 never = never_fits(setup, prepared, purpose)
                 if never is not None:
                     batch.refused.append(never)
                     continue
-                prepared._fits = purpose
-            claim = Claim(prepared, purpose)
+                prepared.fits = purpose
+            claim = Promise(prepared, purpose)
             row = make_promise(setup, claim, explains)
-            batch._claims.append(claim)
+            promises.append(claim)
             if row < 0 and usual is not None:
-                claim._noted = usual
+                claim.noted = usual
             elif explains and now is not None:
                 note_facts(registry, claim, row, now)
-            if prepared._timed:
+            if prepared.timed:
                 registry.timed = True
     except BaseException:  # an interrupt, no memory: all of them or none
         batch.drop()
@@ -59,32 +61,32 @@ def claim_batch(
     return batch
 
 
-def note_facts(registry: Registry, claim: Claim, row: int, now: int) -> None:
+def note_facts(registry: Registry, claim: Promise, row: int, now: int) -> None:
     """What else its receipt will say, where a row computes what it lacks or other scopes are asked: later calls change
     the tree, and rows get other sequences."""
     computing = registry.sequence_in(row) if row >= 0 else None
     scopes = registry.setup.config.receipt_scopes
-    elsewhere = look_elsewhere(claim.prepared, claim._hit.explained()[0], scopes) if scopes else None
-    claim._noted = now, computing, elsewhere
+    elsewhere = look_elsewhere(claim.prepared, claim.hit.explained()[0], scopes) if scopes else None
+    claim.noted = now, computing, elsewhere
 
 
-def never_fits(setup: Setup, prepared: Prepared, purpose: Purpose) -> Refusal | None:
+def never_fits(setup: Setup, prepared: ReadyRequest, purpose: Purpose) -> Refusal | None:
     """A request larger than the whole cache is refused at once, with the numbers."""
     request, config = prepared.request, setup.config
-    least, places = prepared._length + request.extra_tokens, prepared._encoder
+    least, places = prepared.length + request.extra_tokens, prepared.encoder
     if least > config.max_length:
         return Refusal(request, "tokens", least, config.max_length, never=True)
     if request.uncut and config.max_chunk is not None:
         together = max(map(len, request.uncut))
         if together > config.max_chunk:
             return Refusal(request, "tokens", together, config.max_chunk, never=True)
-    longest = max(least, prepared._length + prepared._new_tokens) if request.max_new_tokens else least
+    longest = max(least, prepared.length + prepared.new_tokens) if request.max_new_tokens else least
     # as if beams shared nothing and nothing were forgotten; a state has one page more
     most = -(-(longest + setup.most_extra) // setup.block_size) * request.beams + 1
     if places is None and most <= setup.smallest_share:
         return None  # the usual case: there is far more room than that
-    if places is not None and places.blocks > config._encoder_columns:
-        most = config._encoder_columns * config.block_size
+    if places is not None and places.blocks > num_encoder_columns(config):
+        most = num_encoder_columns(config) * config.block_size
         return Refusal(request, "tokens", places.length, most, never=True, group=setup.own_groups.stop)
     for groups in setup.sharers:
         need = sum([charge.worst(setup, prepared, group, purpose) for group in groups])
@@ -101,11 +103,9 @@ def give_back(registry: Registry) -> None:
     """
     lost = 0
     while registry.abandoned:  # another thread may have been here before
-        claims = registry.open_claims.pop(registry.abandoned.pop(), [])
-        lost += len(claims)
-        for claim in reversed(claims):
-            let_go(claim)
-        claims.clear()
+        promises = registry.open_claims.pop(registry.abandoned.pop(), [])
+        lost += len(promises)
+        drop_from(promises, 0)
     if not lost:
         return
     fact = f"{lost} of them were lost, neither admitted nor dropped: they are given back"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from quire.core.admission import charge
-from quire.core.state.claim import Claim, hit_of
+from quire.core.state.claim import Promise, hit_of
 from quire.core.state.setup import Setup
 
 
@@ -31,21 +31,21 @@ class Shortage:
     group: int
 
 
-def shortage(setup: Setup, claims: list[Claim]) -> Shortage | None:
+def shortage(setup: Setup, claims: list[Promise]) -> Shortage | None:
     """Where slots run out; None when all fit."""
     for groups in setup.sharers:
         # as if every partial hit copied, gave nothing back, shared no onboard and kept from others what it has
         most = 0
         for group in groups:
             for claim in claims:
-                most += claim._cold[group] + claim._takes[group] + setup.shared[group]
+                most += claim.cold[group] + claim.takes[group] + setup.shared[group]
         store, place = setup.pools[groups[0]]
         if most > store.available(place):
             return _run_dry(setup, claims, _trades(setup, claims), _cold_once(setup, claims))
     return None  # the usual case
 
 
-def _run_dry(setup: Setup, claims: list[Claim], trades: Trades, cold: list[tuple[int, ...]]) -> Shortage | None:
+def _run_dry(setup: Setup, claims: list[Promise], trades: Trades, cold: list[tuple[int, ...]]) -> Shortage | None:
     for groups in setup.sharers:
         have = setup.available(groups[0])
         lent = {group: _lent(setup, claims, group) for group in groups}
@@ -54,7 +54,7 @@ def _run_dry(setup: Setup, claims: list[Claim], trades: Trades, cold: list[tuple
             before, taken = have, 0
             for group in groups:  # one after the other, as it will be
                 takes, gives = trades[place][group] if place in trades else NO_TRADE
-                new = claim._takes[group] - (place in trades and group < setup.own_groups.stop)
+                new = claim.takes[group] - (place in trades and group < setup.own_groups.stop)
                 if lent[group][place]:  # the state is copied into a slot of its own; then the snapshot's slot is free
                     takes, gives, new = 1, 1, new - 1
                 need = cold[place][group] + takes + shared[group][place]
@@ -66,50 +66,50 @@ def _run_dry(setup: Setup, claims: list[Claim], trades: Trades, cold: list[tuple
     return None
 
 
-def _lent(setup: Setup, claims: list[Claim], group: int) -> list[bool]:
+def _lent(setup: Setup, claims: list[Promise], group: int) -> list[bool]:
     """Per claim: whether it alone keeps an idle device page of this state group from others."""
     return [group in setup.state_groups and _lends(setup, claim, group) for claim in claims]
 
 
-def _lends(setup: Setup, claim: Claim, group: int) -> bool:
+def _lends(setup: Setup, claim: Promise, group: int) -> bool:
     """Whether there were more room without its claim."""
-    if claim.purpose == "decode" or not claim._hit.blocks:
+    if claim.purpose == "decode" or not claim.hit.blocks:
         return False
-    for page in claim._hit.pages(group).tolist():
+    for page in claim.hit.pages(group).tolist():
         info = setup.store.page_info(group, page)
         if info.holders == 0 and info.claims == 1 and setup.store.page_slots(group, page)[0] >= 0:
             return True
     return False
 
 
-def _shared(setup: Setup, claims: list[Claim], group: int) -> list[int]:
+def _shared(setup: Setup, claims: list[Promise], group: int) -> list[int]:
     """Per claim: pages of its hit that a row was to give up, counted for the first that will keep them."""
     if group not in setup.windows:
         return [0] * len(claims)
     seen: set[int] = set()
     counts: list[int] = []
     for claim in claims:
-        new = set(setup.store.promised(claim._hit, group).tolist()) - seen
+        new = set(setup.store.promised(claim.hit, group).tolist()) - seen
         counts.append(len(new))
         seen |= new
     return counts
 
 
-def spared(setup: Setup, claim: Claim, group: int) -> int:
+def spared(setup: Setup, claim: Promise, group: int) -> int:
     """Slots that it need not take: pages of a window that it alone has make room when they leave it."""
     if group not in setup.windows or claim.purpose == "decode":
         return 0
     alone, sink = 0, setup.layers[group].sink(setup.block_size)
-    blocks, pages = claim._hit.held(group).tolist(), claim._hit.pages(group).tolist()
+    blocks, pages = claim.hit.held(group).tolist(), claim.hit.pages(group).tolist()
     for block, page in zip(reversed(blocks), reversed(pages), strict=True):
         info = setup.store.page_info(group, page)
         if block < sink or info.holders or info.claims > 1:
             break
         alone += 1
-    return charge.spared(setup, claim.prepared, group, claim._hit.start, alone)
+    return charge.spared(setup, claim.prepared, group, claim.hit.start, alone)
 
 
-def _cold_once(setup: Setup, claims: list[Claim]) -> list[tuple[int, ...]]:
+def _cold_once(setup: Setup, claims: list[Promise]) -> list[tuple[int, ...]]:
     """Onboards per claim and group as they are now, a page that several claims share counted for the first."""
     seen: list[set[int]] = [set() for _ in setup.groups]
     counts: list[tuple[int, ...]] = []
@@ -121,16 +121,16 @@ def _cold_once(setup: Setup, claims: list[Claim]) -> list[tuple[int, ...]]:
     return counts
 
 
-def _cold_pages(setup: Setup, claim: Claim, group: int) -> set[int]:
+def _cold_pages(setup: Setup, claim: Promise, group: int) -> set[int]:
     hit = hit_of(claim, group)
-    if hit is None or not claim._cold[group]:
+    if hit is None or not claim.cold[group]:
         return set()
     place = setup.pools[group].place
     tiers, _ = hit.places(place)
     return set(hit.pages(place)[tiers > 0].tolist())
 
 
-def _trades(setup: Setup, claims: list[Claim]) -> Trades:
+def _trades(setup: Setup, claims: list[Promise]) -> Trades:
     """For each partial hit and group: slots it takes, and slots its source gives back right after the copy.
 
     An idle leaf that nobody hits in full goes to its last partial hitter; all others copy. The last copier of an
@@ -138,12 +138,12 @@ def _trades(setup: Setup, claims: list[Claim]) -> Trades:
     """
     by_source: dict[int, list[int]] = {}
     for place, claim in enumerate(claims):
-        if claim._hit.source >= 0:
-            by_source.setdefault(claim._hit.sources()[0], []).append(place)
+        if claim.hit.source >= 0:
+            by_source.setdefault(claim.hit.sources()[0], []).append(place)
     across = [NO_TRADE] * (len(setup.groups) - len(setup.own_groups))
     trades: Trades = {}
     for places in by_source.values():
-        last = claims[places[-1]]._hit
+        last = claims[places[-1]].hit
         leaf, held, num_claims, tiers = setup.store.source_state(last)
         ours = [not in_use and count == len(places) for in_use, count in zip(held, num_claims, strict=True)]
         for place in places:

@@ -10,7 +10,8 @@ import numpy as np
 
 from quire.core.admission import charge
 from quire.core.admission.batch import SequenceSpan, Snapshot, Snapshots
-from quire.core.state.sequence import Sequence
+from quire.core.records.groups import snapshots_inside
+from quire.core.state.sequence import Sequence, running_of
 from quire.core.state.setup import Setup
 
 
@@ -18,13 +19,13 @@ def open_inside(setup: Setup, parts: list[SequenceSpan]) -> Snapshots:
     """Pages for the snapshots inside these parts of prompts; where the step shall write each that it got."""
     written: dict[Sequence, tuple[Snapshot, ...]] = {}
     for sequence, start, end in parts:
-        prepared = sequence.prepared
+        prepared = running_of(sequence).prepared
         for group in setup.inside_groups:
             last = min(end, prepared.end)  # what was generated meanwhile may be computed with it
-            columns = setup.layers[group]._inside(start, last, prepared._marks, setup.block_size)
+            columns = snapshots_inside(setup.layers[group], start, last, prepared.marks, setup.block_size)
             later = charge.peak(setup, prepared, group, sequence.start) if end < prepared.end else 0
             setup.store.open_snapshots(
-                sequence.row, group, columns, later, prepared._priorities, prepared._ticks,
+                sequence.row, group, columns, later, prepared.priorities, prepared.ticks,
             )  # fmt: skip
         found = _to_write(setup, sequence.row, start, end)
         if found:

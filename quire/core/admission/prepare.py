@@ -7,7 +7,7 @@ from typing import get_args
 
 from quire.core.records.errors import InputError, StateError, UnknownError, listed, say, shown
 from quire.core.records.request import Request
-from quire.core.state.prepared import Prepared, Purpose
+from quire.core.state.prepared import Prepared, Purpose, ReadyRequest, ready_of
 from quire.core.state.registry import Registry
 from quire.core.state.setup import Setup
 
@@ -20,30 +20,31 @@ def check_device(setup: Setup, act: str) -> None:
         raise StateError(say(act, "this cache has no device slots", "use find and writer, or give the device some"))
 
 
-def ready_for(setup: Setup, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Prepared]:
-    """Prepared requests, each fit for one claim in this cache."""
+def ready_for(setup: Setup, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[ReadyRequest]:
+    """Requests made ready, each fit for one claim in this cache."""
     if not isinstance(purpose, str) or purpose not in PURPOSES:
         raise InputError(say(f"purpose {shown(purpose)}", "it is unknown", "use 'compute' or 'decode'"))
     many = requests if type(requests) is list else listed("a batch of requests", requests)
-    return [Prepared(setup, item) if type(item) is Request else _checked(setup, item) for item in many]
+    return [ReadyRequest(setup, item) if type(item) is Request else _checked(setup, item) for item in many]
 
 
-def _checked(setup: Setup, item: Request | Prepared) -> Prepared:
+def _checked(setup: Setup, item: Request | Prepared) -> ReadyRequest:
     """What was prepared ahead, or what is no plain Request."""
     if isinstance(item, Request):
-        return Prepared(setup, item)
+        return ReadyRequest(setup, item)
     if not isinstance(item, Prepared):
         raise InputError(say(f"claim of a {type(item).__name__}", "it is no Request", "pass quire.Request objects"))
-    if item._setup is setup and not item._seated:
-        return item
+    ready = ready_of(item)
+    if ready.setup is setup and not ready.seated:
+        return ready
     name = f"prepared request {shown(item.request.id)}"
-    if item._setup is not setup:
+    if ready.setup is not setup:
         raise UnknownError(say(name, "another cache prepared it", "prepare it with the cache that claims it"))
     fact = "it was admitted before, and its tokens are that sequence's"
     raise StateError(say(name, fact, "prepare the request again"))
 
 
-def check_ids(registry: Registry, ready: list[Prepared]) -> None:
+def check_ids(registry: Registry, ready: list[ReadyRequest]) -> None:
     """Every request of a batch has an id of its own, and no live sequence has it."""
     for prepared in ready:
         name = prepared.request.id

@@ -12,10 +12,11 @@ from quire.core.admission.claim import note_facts
 from quire.core.admission.dry import spared
 from quire.core.admission.prepare import check_device, ready_for
 from quire.core.admission.promise import make_promise
+from quire.core.records.groups import columns_of, growth
 from quire.core.records.reports.receipt import Receipt
 from quire.core.records.request import Request
-from quire.core.state.claim import Claim, Spans, hit_of, let_go
-from quire.core.state.prepared import Prepared, Purpose
+from quire.core.state.claim import Claim, Promise, Spans, hit_of, let_go
+from quire.core.state.prepared import Prepared, Purpose, ReadyRequest
 from quire.core.state.registry import Registry
 from quire.core.state.sequence import Sequence
 from quire.core.state.setup import Setup
@@ -51,13 +52,13 @@ def explain_request(registry: Registry, request: Request | Prepared, purpose: Pu
     """Why a claim would miss what it would miss now: claim, look, give back."""
     (prepared,) = ready_for(registry.setup, [request], purpose)
     now = registry.setup.now()
-    claim = Claim(prepared, purpose)
+    claim = Promise(prepared, purpose)
     row = make_promise(registry.setup, claim, True)
     try:
         note_facts(registry, claim, row, now)
     finally:
         let_go(claim)
-    return claim.receipt
+    return Claim(claim).receipt
 
 
 class _Taken(NamedTuple):
@@ -67,9 +68,9 @@ class _Taken(NamedTuple):
     idle_blocks: int  # of its hit, in the first group: idle on the device before the claim
 
 
-def _taken(setup: Setup, claim: Claim, free: list[int]) -> _Taken:
+def _taken(setup: Setup, claim: Promise, free: list[int]) -> _Taken:
     """Of a claim that is open; so many slots were free before it."""
-    hit, groups, partial = claim._hit, setup.groups, claim._hit.source >= 0
+    hit, groups, partial = claim.hit, setup.groups, claim.hit.source >= 0
     idle = _idle(setup, claim, free)
     leaf, held, num_claims, tiers = setup.store.source_state(hit)
     more = {group: len(setup.store.promised(hit, group)) - spared(setup, claim, group) for group in setup.windows}
@@ -78,13 +79,13 @@ def _taken(setup: Setup, claim: Claim, free: list[int]) -> _Taken:
     copied = [setup.layers[group].current and not partial for group in groups]  # a snapshot is given back at once
     now = [0 if copied[group] else idle[group] for group in groups]
     for group in groups:
-        now[group] += claim._cold[group] + claim._takes[group] + more.get(group, 0)
+        now[group] += claim.cold[group] + claim.takes[group] + more.get(group, 0)
         if group < len(source):
             now[group] += source[group] - 1
     return _Taken(now, idle[0] - source_idle)
 
 
-def _idle(setup: Setup, claim: Claim, free: list[int]) -> list[int]:
+def _idle(setup: Setup, claim: Promise, free: list[int]) -> list[int]:
     """Per group: pages that were idle on the device, and that the claim alone keeps from others."""
     if len(setup.sharers) == len(setup.groups):
         return [free[group] - setup.available(group) for group in setup.groups]
@@ -98,32 +99,32 @@ def _idle(setup: Setup, claim: Claim, free: list[int]) -> list[int]:
     return counts
 
 
-def slots_now(setup: Setup, prepared: Prepared, purpose: Purpose) -> list[int]:
+def slots_now(setup: Setup, prepared: ReadyRequest, purpose: Purpose) -> list[int]:
     """Slots per group that admitting a request would take off the free count now: claim, count, give back."""
     free = [setup.available(group) for group in setup.groups]
-    claim = Claim(prepared, purpose)
+    claim = Promise(prepared, purpose)
     make_promise(setup, claim)
     taken = _taken(setup, claim, free)
     let_go(claim)
     return taken.slots_now
 
 
-def _probe(setup: Setup, prepared: Prepared, purpose: Purpose) -> Probe:
+def _probe(setup: Setup, prepared: ReadyRequest, purpose: Purpose) -> Probe:
     config, groups, block = setup.config, setup.groups, setup.block_size
     free = [setup.available(group) for group in groups]
-    claim = Claim(prepared, purpose)
+    claim = Promise(prepared, purpose)
     make_promise(setup, claim)
-    hit, (now, idle) = claim._hit, _taken(setup, claim, free)
+    hit, (now, idle) = claim.hit, _taken(setup, claim, free)
     in_hit = int(np.count_nonzero(hit.tiers(0) == 0))
     let_go(claim)
-    ahead = hit.blocks if (hit.blocks + 1) * block <= prepared.end and prepared._scope is not None else None
-    later = [_later(setup, prepared, group, claim._takes[group]) for group in groups]
+    ahead = hit.blocks if (hit.blocks + 1) * block <= prepared.end and prepared.scope is not None else None
+    later = [_later(setup, prepared, group, claim.takes[group]) for group in groups]
     return Probe(
         start=hit.start,
         stop=prepared.stop_after(hit.start, hit.start + claim.num_tokens),
         hit_blocks=hit.blocks,
         held_blocks=in_hit - idle,
-        spans=claim.spans,
+        spans=Claim(claim).spans,
         onboards=claim.onboards,
         onboard_bytes=sum(n * group.page_bytes for n, group in zip(claim.onboards, config.groups, strict=True)),
         slots_now=tuple(now),
@@ -132,14 +133,14 @@ def _probe(setup: Setup, prepared: Prepared, purpose: Purpose) -> Probe:
     )
 
 
-def _later(setup: Setup, prepared: Prepared, group: int, have: int) -> int:
+def _later(setup: Setup, prepared: ReadyRequest, group: int, have: int) -> int:
     """Slots that generating may take on top of the prompt's."""
     if group >= setup.own_groups.stop:
         return 0
     layer, size, request = setup.layers[group], setup.block_size, prepared.request
-    longest = prepared._length + prepared._new_tokens + (layer.extra_tokens or 0)
-    coming = layer._columns(longest, size) - layer._columns(prepared._reaches[group], size)
-    return layer._growth(max(coming, 0), have, size) * request.beams
+    longest = prepared.length + prepared.new_tokens + (layer.extra_tokens or 0)
+    coming = columns_of(layer, longest, size) - columns_of(layer, prepared.reaches[group], size)
+    return growth(layer, max(coming, 0), have, size) * request.beams
 
 
 def _source_takes(leaf: int, held: Numbers, num_claims: Numbers, tiers: Numbers) -> list[int]:
@@ -150,9 +151,9 @@ def _source_takes(leaf: int, held: Numbers, num_claims: Numbers, tiers: Numbers)
     return [0 if not in_use and claims == 1 and tier == 0 else 1 for in_use, claims, tier in facts]
 
 
-def _key(prepared: Prepared, block: int) -> int:
-    prepared._chain.extend_keys(block + 1)
-    return hash((prepared._scope_key, prepared._chain.key(block)))
+def _key(prepared: ReadyRequest, block: int) -> int:
+    prepared.chain.extend_keys(block + 1)
+    return hash((prepared.scope_key, prepared.chain.key(block)))
 
 
 def slots_to_completion(setup: Setup, sequence: Sequence) -> tuple[int, ...]:
@@ -163,7 +164,7 @@ def slots_to_completion(setup: Setup, sequence: Sequence) -> tuple[int, ...]:
     counts = [0] * len(setup.groups)
     for group in setup.own_groups:
         layer = setup.layers[group]
-        coming = layer._columns(longest + (layer.extra_tokens or 0), size) - sequence.capacity(group) // size
+        coming = columns_of(layer, longest + (layer.extra_tokens or 0), size) - sequence.capacity(group) // size
         have = int(np.count_nonzero(setup.store.pages[group][sequence.row] >= 0)) if layer.bounded else 0
-        counts[group] = layer._growth(max(coming, 0), have, size) * request.beams
+        counts[group] = growth(layer, max(coming, 0), have, size) * request.beams
     return tuple(counts)

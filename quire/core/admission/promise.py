@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quire.core.admission import charge
-from quire.core.state.claim import Claim
+from quire.core.state.claim import Promise
 from quire.core.state.roots import NO_ROOT
 from quire.core.state.setup import Setup
 
@@ -17,41 +17,41 @@ if TYPE_CHECKING:
     from quire.core.store.interface import Hit
 
 
-def make_promise(setup: Setup, claim: Claim, explains: bool = False) -> int:
+def make_promise(setup: Setup, claim: Promise, explains: bool = False) -> int:
     """Find the hit of a claim's request, hold it, and fill in its numbers; `explains`: and note in it why there is no
     more. The row that computes what of it is under way, as far as that was looked for, -1: none."""
     prepared, store, computes = claim.prepared, setup.store, claim.purpose == "compute"
-    claim._cut = claim._cross_cut = False
-    root = setup.roots.find(prepared._scope_key) if prepared._keep else NO_ROOT
+    claim.is_cut = claim.is_cross_cut = False
+    root = setup.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT
     usable = prepared.end - computes  # the last prompt token is always computed: it makes the logits
     if prepared.request.reuse_limit is not None:
         usable = min(usable, prepared.request.reuse_limit)
     if computes or not setup.groups_differ:
-        claim._hit = hit = store.walk(prepared._chain, root, usable, setup.partial_policy)
-        claim._cold = store.claim(hit)
+        claim.hit = hit = store.walk(prepared.chain, root, usable, setup.partial_policy)
+        claim.cold = store.claim(hit)
         partial = hit.source >= 0
         if partial and _source_in_the_way(setup, claim, hit):
             store.unclaim(hit)
-            claim._hit = hit = store.walk(prepared._chain, root, usable, 0)
-            claim._cold = store.claim(hit)
+            claim.hit = hit = store.walk(prepared.chain, root, usable, 0)
+            claim.cold = store.claim(hit)
             partial = False
-        claim.junction = _junction(setup, hit, usable) if setup.state_groups and prepared._keep else None
-        if prepared._marks is not None:
+        claim.junction = _junction(setup, hit, usable) if setup.state_groups and prepared.keep else None
+        if prepared.marks is not None:
             prepared.part_at(claim.junction or 0)
-        claim._takes = charge.takes(setup, prepared, hit)
+        claim.takes = charge.takes(setup, prepared, hit)
     else:
         claim.junction, partial = None, False
-        claim._hit = hit = store.walk(prepared._chain, root, usable, 0)
-        claim._cold = store.claim(hit, charge.needs(setup, prepared))
-        claim._takes = charge.decode_takes(setup, prepared, hit)
+        claim.hit = hit = store.walk(prepared.chain, root, usable, 0)
+        claim.cold = store.claim(hit, charge.needs(setup, prepared))
+        claim.takes = charge.decode_takes(setup, prepared, hit)
     claim.num_tokens = prepared.end - hit.start if computes else 0
-    claim._cross_hit = _look_across(setup, claim) if setup.cross is not None else None
+    claim.cross_hit = _look_across(setup, claim) if setup.cross is not None else None
     copies = partial or setup.state_groups
-    claim.onboards = _from_below(setup, claim) if copies and len(setup.config.tiers) > 1 else claim._cold
+    claim.onboards = _from_below(setup, claim) if copies and len(setup.config.tiers) > 1 else claim.cold
     if not explains:
         return -1
-    name = setup.roots.name(prepared._scope) if root == NO_ROOT and prepared._keep else 0
-    return store.explain(hit, prepared._chain, root, name, usable)
+    name = setup.roots.name(prepared.scope) if root == NO_ROOT and prepared.keep else 0
+    return store.explain(hit, prepared.chain, root, name, usable)
 
 
 def _junction(setup: Setup, hit: Hit, usable: int) -> int | None:
@@ -61,7 +61,7 @@ def _junction(setup: Setup, hit: Hit, usable: int) -> int | None:
     return edge if parts and edge > hit.start else None
 
 
-def _source_in_the_way(setup: Setup, claim: Claim, hit: Hit) -> bool:
+def _source_in_the_way(setup: Setup, claim: Promise, hit: Hit) -> bool:
     """The pool could never hold the source of a partial hit beside what the request takes: do without it."""
     if setup.smallest_share - hit.blocks >= 2 and len(setup.sharers) == len(setup.groups):
         return False  # the usual case: there is far more room than that
@@ -72,7 +72,7 @@ def _source_in_the_way(setup: Setup, claim: Claim, hit: Hit) -> bool:
     return not (leaf and not any(held) and all(claims == 1 for claims in num_claims))
 
 
-def _is_crowded(setup: Setup, claim: Claim, hit: Hit, groups: tuple[int, ...]) -> bool:
+def _is_crowded(setup: Setup, claim: Promise, hit: Hit, groups: tuple[int, ...]) -> bool:
     """Whether a pool has no room for the copy of some group: those before it have all they may ever take by then, and
     it and those behind it their hits and sources."""
     room, held = setup.device_slots[groups[0]], [len(hit.held(group)) + 1 for group in groups]
@@ -84,27 +84,27 @@ def _is_crowded(setup: Setup, claim: Claim, hit: Hit, groups: tuple[int, ...]) -
     return False
 
 
-def _look_across(setup: Setup, claim: Claim) -> Hit | None:
+def _look_across(setup: Setup, claim: Promise) -> Hit | None:
     """The same for the encoder's stream; its groups take no part in `start`."""
     assert setup.cross is not None
-    places, cross = claim.prepared._encoder, setup.cross
+    places, cross = claim.prepared.encoder, setup.cross
     others = len(setup.groups) - len(setup.own_groups)
     if places is None:
-        claim._takes, claim._cold = claim._takes + (0,) * others, claim._cold + (0,) * others
+        claim.takes, claim.cold = claim.takes + (0,) * others, claim.cold + (0,) * others
         return None
     root = cross.roots.find(claim.request.scope.key) if places.keep else NO_ROOT
     hit = cross.store.walk(places.chain, root, places.blocks * setup.block_size, 0)
-    claim._cold += cross.store.claim(hit)
-    claim._takes += (places.blocks - hit.blocks,) * others
+    claim.cold += cross.store.claim(hit)
+    claim.takes += (places.blocks - hit.blocks,) * others
     return hit
 
 
-def _from_below(setup: Setup, claim: Claim) -> tuple[int, ...]:
+def _from_below(setup: Setup, claim: Promise) -> tuple[int, ...]:
     """Pages per group that admission reads from a colder tier: whole ones, and those it only copies from.
 
     They are claimed, so that nothing moves them down; what another request brings up meanwhile need not be read.
     """
-    counts, hit = list(claim._cold), claim._hit
+    counts, hit = list(claim.cold), claim.hit
     _, _, _, tiers = setup.store.source_state(hit)
     for group, tier in enumerate(tiers):
         counts[group] += tier > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, say, shown
-from quire.core.state.prepared import Prepared
+from quire.core.state.prepared import ReadyRequest
 
 
 class Step:
@@ -30,7 +30,7 @@ class Step:
         self.limited = max_chunk is not None or token_budget is not None
         self.all_or_nothing = all_or_nothing
 
-    def end(self, start: int, end: int, prepared: Prepared) -> int | None:
+    def end(self, start: int, end: int, prepared: ReadyRequest) -> int | None:
         """Where to stop: at the end, or for a chunk where the budget ends or the prompt may be cut; None: nowhere."""
         limit = end - start
         if self.max_chunk is not None:
@@ -45,7 +45,7 @@ class Step:
             self.left -= limit
         return start + limit
 
-    def lack(self, start: int, num_tokens: int, left: int | None, prepared: Prepared) -> tuple[int, int]:
+    def lack(self, start: int, num_tokens: int, left: int | None, prepared: ReadyRequest) -> tuple[int, int]:
         """What a request that got no part needs and what there was: of one in parts, the uncut span it begins in."""
         span = next((one for one in prepared.request.uncut if one.start <= start < one.end), None)
         if self.max_chunk is None or span is None or left == 0:

@@ -130,7 +130,7 @@ class PoolView:
                         raise BrokenInvariant(f"page {number} of class {known[number].reuse} waits in {klass}")
         if sorted(cells.rank) != list(range(len(cells.hits))):
             raise BrokenInvariant(f"the order of cells is {cells.rank}")
-        fast = self.slots if self.setup.config._slow_tier < 0 else self.slots[:-1]
+        fast = self.slots if self.setup.slow_tier < 0 else self.slots[:-1]
         if len(cells.ghosts) != self.setup.config.ghosts * sum(fast):
             raise BrokenInvariant(f"{len(cells.ghosts)} ghosts have room")
 

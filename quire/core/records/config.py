@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from quire.core.records.errors import InputError, say, shown
-from quire.core.records.groups import LARGEST, LayerGroup, pools_of
+from quire.core.records.groups import LARGEST, LayerGroup, hopeless_group, misplaced, pools_of
 from quire.core.records.tuples import keep_tuples
 
 MAX_TIERS = 8
@@ -158,7 +158,7 @@ class CacheConfig:
         if cross != sorted(cross):
             raise InputError(say(f"groups {names}", "a cross group stands before others", "put cross groups last"))
         for group in self.groups:
-            if why := group._misplaced(self.block_size):
+            if why := misplaced(group, self.block_size):
                 raise InputError(say(f"group {shown(group.name)}", why, "use a multiple of block_size"))
 
     def _check_tiers(self) -> None:
@@ -205,7 +205,7 @@ class CacheConfig:
             raise InputError(say(f"prefetch_share {shown(share)}", "it is a part of the slots", "pass 0 to 1"))
         if type(self.lasting) is not bool:
             raise InputError(say(f"lasting {shown(self.lasting)}", "changes are noted or not", "pass True or False"))
-        if self.lasting and self._slow_tier < 0:
+        if self.lasting and slow_tier(self) < 0:
             raise InputError(say("lasting=True", "no tier is slow", "give the coldest tier slow=True"))
 
     def _check_pools(self) -> None:
@@ -240,30 +240,6 @@ class CacheConfig:
         return self.tiers[tier].of_pool(self.pool_of[group])
 
     @property
-    def _slow_tier(self) -> int:
-        """Number of the slow tier, -1 without one."""
-        return len(self.tiers) - 1 if self.tiers[-1].slow else -1
-
-    @property
-    def _remembered(self) -> int:
-        """Ghosts per slot that the stores keep: none where nobody asks for them."""
-        return self.ghosts if self.receipts or self.order == "adaptive" else 0
-
-    @property
-    def _columns(self) -> int:
-        """Blocks of the longest sequence, with the room draft groups keep behind it."""
-        return self._blocks(self.max_length + max(group.extra_tokens or 0 for group in self.groups))
-
-    @property
-    def _encoder_columns(self) -> int:
-        """Blocks of the longest encoder input."""
-        return self._blocks(self.max_length if self.max_encoder_length is None else self.max_encoder_length)
-
-    def _blocks(self, length: int) -> int:
-        """Blocks that `length` tokens occupy."""
-        return -(-length // self.block_size)
-
-    @property
     def _has_no_device(self) -> bool:
         """Pages come and go only by writers and finds: the first tier has no slots, and colder ones have."""
         pools = range(self.num_pools)
@@ -271,28 +247,46 @@ class CacheConfig:
             self.tiers[0].of_pool(pool) == 0 and sum(tier.of_pool(pool) for tier in self.tiers) > 0 for pool in pools
         )
 
-    @property
-    def _partial_hits(self) -> bool:
-        """Hits may end inside a block; of those that need a state only at the end of what somebody computed."""
-        return self.partial_reuse
 
-    def _hopeless(self) -> list[str]:
-        """What in this configuration can never take effect, each with the reason."""
-        reasons: list[str] = []
-        if self._has_no_device:
-            return reasons
-        if self.reuse:
-            for nth, group in enumerate(self.groups):
-                layer, slots = group.clamped(self.max_length), self.slots_of(0, nth)
-                if why := layer._hopeless(slots, self.block_size, self.max_length):
-                    reasons.append(f"group {shown(group.name)} {why}")
-            if self.max_length <= self.block_size and not self._partial_hits:
-                reasons.append(
-                    f"no prompt can be reused: blocks of {self.block_size} tokens are never full before the last token "
-                    f"of max_length {self.max_length}, and hits inside a block are off; use smaller blocks"
-                )
-        colder = [tier for tier in self.tiers[1:] if any(tier.of_pool(pool) for pool in range(self.num_pools))]
-        if colder and (not self.reuse or self.offload_min_priority > HIGHEST):
-            why = "reuse is off" if not self.reuse else f"offload_min_priority is {self.offload_min_priority}"
-            reasons.append(f"tier {shown(colder[0].name)} stays empty: {why}; leave the tier out or change that")
+def slow_tier(config: CacheConfig) -> int:
+    """Number of the slow tier, -1 without one."""
+    return len(config.tiers) - 1 if config.tiers[-1].slow else -1
+
+
+def num_remembered(config: CacheConfig) -> int:
+    """Ghosts per slot that the stores keep: none where nobody asks for them."""
+    return config.ghosts if config.receipts or config.order == "adaptive" else 0
+
+
+def num_columns(config: CacheConfig) -> int:
+    """Blocks of the longest sequence, with the room draft groups keep behind it."""
+    longest = config.max_length + max(group.extra_tokens or 0 for group in config.groups)
+    return -(-longest // config.block_size)
+
+
+def num_encoder_columns(config: CacheConfig) -> int:
+    """Blocks of the longest encoder input."""
+    longest = config.max_length if config.max_encoder_length is None else config.max_encoder_length
+    return -(-longest // config.block_size)
+
+
+def hopeless(config: CacheConfig) -> list[str]:
+    """What in this configuration can never take effect, each with the reason."""
+    reasons: list[str] = []
+    if config._has_no_device:
         return reasons
+    if config.reuse:
+        for nth, group in enumerate(config.groups):
+            layer, slots = group.clamped(config.max_length), config.slots_of(0, nth)
+            if why := hopeless_group(layer, slots, config.block_size, config.max_length):
+                reasons.append(f"group {shown(group.name)} {why}")
+        if config.max_length <= config.block_size and not config.partial_reuse:
+            reasons.append(
+                f"no prompt can be reused: blocks of {config.block_size} tokens are never full before the last token "
+                f"of max_length {config.max_length}, and hits inside a block are off; use smaller blocks"
+            )
+    colder = [tier for tier in config.tiers[1:] if any(tier.of_pool(pool) for pool in range(config.num_pools))]
+    if colder and (not config.reuse or config.offload_min_priority > HIGHEST):
+        why = "reuse is off" if not config.reuse else f"offload_min_priority is {config.offload_min_priority}"
+        reasons.append(f"tier {shown(colder[0].name)} stays empty: {why}; leave the tier out or change that")
+    return reasons

@@ -63,17 +63,19 @@ class Encoder:
         start = self.length.to_bytes(8, "little")
         return blake2b(start + content, digest_size=32, person=b"quire-encoder").digest()
 
-    def _scope(self, scope: Scope) -> Scope | None:
-        """Where text is kept that was computed over this input: a decoder's own KV depends on what it has read.
 
-        None without a name: then that text cannot be reused either.
-        """
-        name = self.name()
-        return None if name is None else replace(scope, space=name + repr(scope.space).encode())
+def scope_over(encoder: Encoder, scope: Scope) -> Scope | None:
+    """Where text is kept that was computed over this input: a decoder's own KV depends on what it has read.
 
-    def _places(self, block_size: int) -> tuple[Int32, Words | None]:
-        """Its stream, filled up to whole blocks: nothing is ever written behind it, so every page can be shared."""
-        num_places = -(-self.length // block_size) * block_size
-        name = self.name()
-        words = None if name is None else token_words(num_places, None, (Media(name, (Span(0, num_places),)),))
-        return np.zeros(num_places, np.int32), words
+    None without a name: then that text cannot be reused either.
+    """
+    name = encoder.name()
+    return None if name is None else replace(scope, space=name + repr(scope.space).encode())
+
+
+def places_of(encoder: Encoder, block_size: int) -> tuple[Int32, Words | None]:
+    """Its stream, filled up to whole blocks: nothing is ever written behind it, so every page can be shared."""
+    num_places = -(-encoder.length // block_size) * block_size
+    name = encoder.name()
+    words = None if name is None else token_words(num_places, None, (Media(name, (Span(0, num_places),)),))
+    return np.zeros(num_places, np.int32), words

@@ -7,7 +7,8 @@
     ├── MissingExtra       a part of Quire whose packages are not installed; also an ImportError
     └── BrokenInvariant    Quire itself is wrong: what must always hold does not; also an AssertionError
 
-A ConfigWarning is no error: the configuration works, but some of it can never take effect.
+A ConfigWarning is no error: the configuration works, but some of it can never take effect. Nor is a SlowStoreWarning:
+the answers are the same, and take longer.
 "No room" is not an error: calls return None, or a refusal with its numbers. A message gives ask, fact and cure.
 """
 
@@ -53,6 +54,10 @@ class BrokenInvariant(QuireError, AssertionError):
 
 class ConfigWarning(UserWarning):
     """Part of a configuration can never take effect; the message says why."""
+
+
+class SlowStoreWarning(UserWarning):
+    """The compiled store is missing, and caches run on its twin in plain Python; the message has the cure."""
 
 
 def say(ask: str, fact: str, cure: str) -> str:

@@ -5,7 +5,7 @@
     state    one recurrent state, updated in place . . S . . S . . q    S: snapshots, where reading may begin
     cross    the encoder's tokens, a stream of its own
 
-Every method answers in blocks; `size` is the block size.
+Every method and function answers in blocks; `size` is the block size.
 """
 
 from __future__ import annotations
@@ -138,10 +138,6 @@ class LayerGroup:
         """Leading blocks that must be there as well."""
         return -(-self.sinks // size)
 
-    def _keep(self, size: int) -> int:
-        """Blocks right before the last final token that a sequence goes on holding; ALL: it never lets go."""
-        return 0 if self.snapshot_every is not None else self.tail(size)
-
     @property
     def bounded(self) -> bool:
         """It forgets: a sequence lets go of pages while it runs."""
@@ -186,157 +182,176 @@ class LayerGroup:
 
     # -- what computing takes ----------------------------------------------------------------------------------------
 
-    def _is_stop(self, position: int, marks: Marks | None, size: int) -> bool:
-        """A snapshot is taken here; without marks (nothing is kept) nowhere."""
-        if self.snapshot_every is None or marks is None or not position or position % size:
-            return False
-        if marks.uncut and cut_before(position, marks.uncut) < position:
-            return False
-        ends = (marks.end, marks.last) if self.snapshot_at_end else ()
-        if position in marks.named or position == marks.junction or position in ends:
-            return True
-        return self.snapshot_every > 0 and position % self.snapshot_every == 0
-
-    def _next_stop(self, start: int, end: int, marks: Marks | None, size: int) -> int:
-        """Where a step from `start` on must end at the latest: elsewhere a state is kept only by the step itself."""
-        return end if self.snapshot_inside else self._next_snapshot(start, end, marks, size)
-
-    def _next_snapshot(self, start: int, end: int, marks: Marks | None, size: int) -> int:
-        """Where behind `start` the next snapshot is, or the end."""
-        if self.snapshot_every is None or marks is None:
-            return end
-        stops = [edge for edge in _edges(marks) if edge > start and self._is_stop(edge, marks, size)]
-        if self.snapshot_every:
-            stops.append(self._next_regular(start, marks))
-        return min(end, *stops) if stops else end
-
-    def _inside(self, start: int, end: int, marks: Marks | None, size: int) -> list[int]:
-        """Blocks behind which a step from `start` to `end` writes the state itself, its end included."""
-        if not self.snapshot_inside or marks is None:
-            return []
-        places = set(_edges(marks))
-        if self.snapshot_every:
-            places.update(range((start // self.snapshot_every + 1) * self.snapshot_every, end + 1, self.snapshot_every))
-        return sorted(at // size - 1 for at in places if start < at <= end and self._is_stop(at, marks, size))
-
-    def _next_regular(self, start: int, marks: Marks) -> int:
-        """The next regular snapshot behind `start` that no uncut span is in the way of."""
-        assert self.snapshot_every
-        position = (start // self.snapshot_every + 1) * self.snapshot_every
-        for span in marks.uncut:
-            if span.start < position < span.end:
-                position = -(-span.end // self.snapshot_every) * self.snapshot_every
-        return position
-
-    def _stored_at(self, start: int, end: int, size: int, marks: Marks | None = NO_MARKS) -> tuple[int, int]:
-        """Blocks, from and to, that get a page of their own when the tokens up to `end` are computed in one step."""
-        if self.snapshot_every is not None:
-            stop = end // size
-            return stop - (not self.snapshot_inside and self._is_stop(end, marks, size)), stop
-        return start // size, max(start // size, -(-end // size))
-
-    def _room_at(self, length: int, reach: int, size: int) -> Span:
-        """Blocks, sinks aside, that a sequence which only decodes after `length` has pages for, up to `reach`."""
-        if self.snapshot_every is not None:
-            return Span(length // size, length // size)
-        first = 0 if self.window is None else max(0, length - self.window + 1) // size
-        return Span(first, -(-reach // size))
-
-    def _peak(
-        self, start: int, end: int, chunk: int | None, size: int, marks: Marks | None = NO_MARKS, held: int = 0
-    ) -> int:
-        """Pages of its own that a sequence holds at once while it computes up to `end`, `chunk` tokens in a step.
-
-        `held`: those that it has at first, because nobody else has the pages of its hit.
-        """
-        if self.snapshot_every is not None:
-            return int(self._is_stop(self._next_snapshot(start, end, marks, size), marks, size))
-        first = start // size
-        blocks = -(-end // size) - first
-        if self.window is None or chunk is None:
-            return blocks + held
-        most = max(0, self.sink(size) - first) + self.tail(size) + -(-(size - 1 + chunk) // size)
-        return min(blocks + held, most)  # a step may begin at the last token of a block, its window before it
-
-    def _forked(self, length: int, size: int) -> int:
-        """Pages that a fork at `length` cannot share: one formula for beams and forks, with and without reuse."""
-        if self.cross:
-            return 0
-        if self.snapshot_every is not None:
-            return 1
-        return -(-(length + (self.extra_tokens or 0)) // size) - length // size
-
     def most(self, lengths: tuple[int, int, int], beams: int, size: int, chunk: int | None) -> int:
         """Device pages it may hold at once over a whole life of such `Lengths`."""
         if self.snapshot_every is not None:
             return beams + 1  # one state each, and the snapshot that they began from
         prompt, reach, longest = lengths
         total, shared = -(-longest // size), prompt // size
-        spare = (beams - 1) * self._forked(prompt, size)
+        spare = (beams - 1) * forked_pages(self, prompt, size)
         plain = total if beams == 1 else max(shared + (total - shared) * beams, -(-reach // size) + spare)
         if self.window is None:
             return plain
-        first = self._peak(0, reach, chunk, size)
-        return min(plain, max(first + spare, self._later(prompt, reach, beams, size)))
-
-    def _most_decoding(self, lengths: Lengths, beams: int, size: int) -> int:
-        """The same for a sequence whose prompt a transfer brings."""
-        prompt, reach, _ = lengths
-        plain = self.most(lengths, beams, size, None)
-        if self.window is None:
-            return plain
-        room = self._room_at(prompt, reach, size)
-        first = min(self.sink(size), room.start) + len(room) + (beams - 1) * self._forked(prompt, size)
-        return min(plain, max(first, self._later(prompt, reach, beams, size)))
-
-    def _later(self, prompt: int, reach: int, beams: int, size: int) -> int:
-        """Pages that beams hold at most while they decode: they share the sinks that the prompt has filled.
-
-        The first of them has the room up to `reach`, which it got with the prompt, while the others begin.
-        """
-        shared = min(self.sink(size), prompt // size)
-        roomy = max(self.running(size), self.tail(size) + -(-reach // size) - prompt // size)
-        return shared + beams * (self.sink(size) - shared) + roomy + (beams - 1) * self.running(size)
+        first = peak_pages(self, 0, reach, chunk, size)
+        return min(plain, max(first + spare, _later(self, prompt, reach, beams, size)))
 
     def running(self, size: int) -> int:
         """Pages a decoding sequence of a bounded group holds at most, sinks aside."""
         return self.tail(size) + 2 + -(-(self.extra_tokens or 0) // size)
 
-    def _columns(self, length: int, size: int) -> int:
-        """Places of its row that `length` tokens use: a state's snapshot belongs to a whole block."""
-        return length // size if self.snapshot_every is not None else -(-length // size)
 
-    def _growth(self, coming: int, have: int, size: int) -> int:
-        """Slots that `coming` more blocks need at most, when a sequence holds `have` pages; snapshots can wait."""
-        if self.snapshot_every is not None:
-            return 0
-        if self.window is None:
-            return coming
-        return min(coming, max(0, self.sink(size) + self.running(size) - have))
+def blocks_kept(group: LayerGroup, size: int) -> int:
+    """Blocks right before the last final token that a sequence goes on holding; ALL: it never lets go."""
+    return 0 if group.snapshot_every is not None else group.tail(size)
 
-    # -- what can never take effect ----------------------------------------------------------------------------------
 
-    def _misplaced(self, size: int) -> str | None:
-        """Why its snapshots cannot be taken in blocks of this size."""
-        for every in (self.snapshot_every or 0, self.snapshot_decoding or 0):
-            if every % size:
-                return f"snapshots every {every} tokens do not fall on edges of {size}"
-        return None
+def is_stop(group: LayerGroup, position: int, marks: Marks | None, size: int) -> bool:
+    """A snapshot is taken here; without marks (nothing is kept) nowhere."""
+    if group.snapshot_every is None or marks is None or not position or position % size:
+        return False
+    if marks.uncut and cut_before(position, marks.uncut) < position:
+        return False
+    ends = (marks.end, marks.last) if group.snapshot_at_end else ()
+    if position in marks.named or position == marks.junction or position in ends:
+        return True
+    return group.snapshot_every > 0 and position % group.snapshot_every == 0
 
-    def _hopeless(self, slots: int, size: int, max_length: int) -> str | None:
-        """Why no hit can ever satisfy it, or only at positions that requests name."""
-        if self.snapshot_every is not None and slots < 2:
-            return "has no slot for a snapshot beside one current state: it refuses every request that may be reused"
-        regular = min(self.snapshot_every or max_length, self.snapshot_decoding or max_length)
-        if self.snapshot_every is not None and not self.snapshot_at_end and not regular < max_length:
-            every = f"has snapshots every {self.snapshot_every} tokens, none at the end of prompts"
-            others = "only junctions, ends of sequences and requests that name snapshots leave any"
-            return f"{every}, and max_length is {max_length}: {others}"
-        least = min(self.tail(size) + self.sink(size), -(-max_length // size))
-        if self.window is not None and least > slots:
-            why = f"needs {least} pages to resume, and its pool has {slots}"
-            return f"(window {self.window}) {why}: long prompts are computed from the start"
-        return None
+
+def next_stop(group: LayerGroup, start: int, end: int, marks: Marks | None, size: int) -> int:
+    """Where a step from `start` on must end at the latest: elsewhere a state is kept only by the step itself."""
+    return end if group.snapshot_inside else _next_snapshot(group, start, end, marks, size)
+
+
+def _next_snapshot(group: LayerGroup, start: int, end: int, marks: Marks | None, size: int) -> int:
+    """Where behind `start` the next snapshot is, or the end."""
+    if group.snapshot_every is None or marks is None:
+        return end
+    stops = [edge for edge in _edges(marks) if edge > start and is_stop(group, edge, marks, size)]
+    if group.snapshot_every:
+        stops.append(_next_regular(group, start, marks))
+    return min(end, *stops) if stops else end
+
+
+def snapshots_inside(group: LayerGroup, start: int, end: int, marks: Marks | None, size: int) -> list[int]:
+    """Blocks behind which a step from `start` to `end` writes the state itself, its end included."""
+    if not group.snapshot_inside or marks is None:
+        return []
+    places = set(_edges(marks))
+    if group.snapshot_every:
+        places.update(range((start // group.snapshot_every + 1) * group.snapshot_every, end + 1, group.snapshot_every))
+    return sorted(at // size - 1 for at in places if start < at <= end and is_stop(group, at, marks, size))
+
+
+def _next_regular(group: LayerGroup, start: int, marks: Marks) -> int:
+    """The next regular snapshot behind `start` that no uncut span is in the way of."""
+    assert group.snapshot_every
+    position = (start // group.snapshot_every + 1) * group.snapshot_every
+    for span in marks.uncut:
+        if span.start < position < span.end:
+            position = -(-span.end // group.snapshot_every) * group.snapshot_every
+    return position
+
+
+def stored_at(group: LayerGroup, start: int, end: int, size: int, marks: Marks | None = NO_MARKS) -> tuple[int, int]:
+    """Blocks, from and to, that get a page of their own when the tokens up to `end` are computed in one step."""
+    if group.snapshot_every is not None:
+        stop = end // size
+        return stop - (not group.snapshot_inside and is_stop(group, end, marks, size)), stop
+    return start // size, max(start // size, -(-end // size))
+
+
+def room_at(group: LayerGroup, length: int, reach: int, size: int) -> Span:
+    """Blocks, sinks aside, that a sequence which only decodes after `length` has pages for, up to `reach`."""
+    if group.snapshot_every is not None:
+        return Span(length // size, length // size)
+    first = 0 if group.window is None else max(0, length - group.window + 1) // size
+    return Span(first, -(-reach // size))
+
+
+def peak_pages(
+    group: LayerGroup, start: int, end: int, chunk: int | None, size: int, *, marks: Marks | None = NO_MARKS,
+    held: int = 0,
+) -> int:  # fmt: skip
+    """Pages of its own that a sequence holds at once while it computes up to `end`, `chunk` tokens in a step.
+
+    `held`: those that it has at first, because nobody else has the pages of its hit.
+    """
+    if group.snapshot_every is not None:
+        return int(is_stop(group, _next_snapshot(group, start, end, marks, size), marks, size))
+    first = start // size
+    blocks = -(-end // size) - first
+    if group.window is None or chunk is None:
+        return blocks + held
+    most = max(0, group.sink(size) - first) + group.tail(size) + -(-(size - 1 + chunk) // size)
+    return min(blocks + held, most)  # a step may begin at the last token of a block, its window before it
+
+
+def forked_pages(group: LayerGroup, length: int, size: int) -> int:
+    """Pages that a fork at `length` cannot share: one formula for beams and forks, with and without reuse."""
+    if group.cross:
+        return 0
+    if group.snapshot_every is not None:
+        return 1
+    return -(-(length + (group.extra_tokens or 0)) // size) - length // size
+
+
+def most_decoding(group: LayerGroup, lengths: Lengths, beams: int, size: int) -> int:
+    """The same for a sequence whose prompt a transfer brings."""
+    prompt, reach, _ = lengths
+    plain = group.most(lengths, beams, size, None)
+    if group.window is None:
+        return plain
+    room = room_at(group, prompt, reach, size)
+    first = min(group.sink(size), room.start) + len(room) + (beams - 1) * forked_pages(group, prompt, size)
+    return min(plain, max(first, _later(group, prompt, reach, beams, size)))
+
+
+def _later(group: LayerGroup, prompt: int, reach: int, beams: int, size: int) -> int:
+    """Pages that beams hold at most while they decode: they share the sinks that the prompt has filled.
+
+    The first of them has the room up to `reach`, which it got with the prompt, while the others begin.
+    """
+    shared = min(group.sink(size), prompt // size)
+    roomy = max(group.running(size), group.tail(size) + -(-reach // size) - prompt // size)
+    return shared + beams * (group.sink(size) - shared) + roomy + (beams - 1) * group.running(size)
+
+
+def columns_of(group: LayerGroup, length: int, size: int) -> int:
+    """Places of its row that `length` tokens use: a state's snapshot belongs to a whole block."""
+    return length // size if group.snapshot_every is not None else -(-length // size)
+
+
+def growth(group: LayerGroup, coming: int, have: int, size: int) -> int:
+    """Slots that `coming` more blocks need at most, when a sequence holds `have` pages; snapshots can wait."""
+    if group.snapshot_every is not None:
+        return 0
+    if group.window is None:
+        return coming
+    return min(coming, max(0, group.sink(size) + group.running(size) - have))
+
+
+def misplaced(group: LayerGroup, size: int) -> str | None:
+    """Why its snapshots cannot be taken in blocks of this size."""
+    for every in (group.snapshot_every or 0, group.snapshot_decoding or 0):
+        if every % size:
+            return f"snapshots every {every} tokens do not fall on edges of {size}"
+    return None
+
+
+def hopeless_group(group: LayerGroup, slots: int, size: int, max_length: int) -> str | None:
+    """Why no hit can ever satisfy it, or only at positions that requests name."""
+    if group.snapshot_every is not None and slots < 2:
+        return "has no slot for a snapshot beside one current state: it refuses every request that may be reused"
+    regular = min(group.snapshot_every or max_length, group.snapshot_decoding or max_length)
+    if group.snapshot_every is not None and not group.snapshot_at_end and not regular < max_length:
+        every = f"has snapshots every {group.snapshot_every} tokens, none at the end of prompts"
+        others = "only junctions, ends of sequences and requests that name snapshots leave any"
+        return f"{every}, and max_length is {max_length}: {others}"
+    least = min(group.tail(size) + group.sink(size), -(-max_length // size))
+    if group.window is not None and least > slots:
+        why = f"needs {least} pages to resume, and its pool has {slots}"
+        return f"(window {group.window}) {why}: long prompts are computed from the start"
+    return None
 
 
 def pools_of(groups: Sequence[LayerGroup]) -> tuple[int, ...]:

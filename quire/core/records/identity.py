@@ -142,14 +142,15 @@ class Media:
         """How much of a prompt it is; never what it shows."""
         return f"Media({len(self.runs)} runs, {sum(map(len, self.runs))} tokens)"
 
-    def _cut(self, num_tokens: int) -> tuple[Media, ...]:
-        """What is left of it in the first `num_tokens` tokens: one item, or none."""
-        runs = tuple(Span(run.start, min(run.end, num_tokens)) for run in self.runs if run.start < num_tokens)
-        return (replace(self, runs=runs),) if runs else ()
-
     def _fingerprint(self) -> bytes:
         """20 bytes that stand for content and uuid."""
         return blake2b(_typed(self.digest) + _typed(self.uuid), digest_size=20, person=b"quire-media").digest()
+
+
+def media_before(media: Media, num_tokens: int) -> tuple[Media, ...]:
+    """What is left of it in the first `num_tokens` tokens: one item, or none."""
+    runs = tuple(Span(run.start, min(run.end, num_tokens)) for run in media.runs if run.start < num_tokens)
+    return (replace(media, runs=runs),) if runs else ()
 
 
 def kind_of(value: object) -> str:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from quire.core.records.encoder import Encoder
 from quire.core.records.errors import InputError, check_text, say, shown
-from quire.core.records.identity import Media, Scope, token_words
-from quire.core.records.retain import Retention
+from quire.core.records.identity import Media, Scope, media_before, token_words
+from quire.core.records.retain import Retention, bound_to
 from quire.core.records.span import Span, cut_before
 from quire.core.records.tuples import keep_tuples
 
@@ -165,13 +165,13 @@ class Request:
         ids = self.extra_ids
         if ids is not None:
             ids = np.concatenate([ids[:kept], np.zeros(len(tokens) - kept, np.int64)])
-        media = tuple(item for part in self.media for item in part._cut(kept))
+        media = tuple(item for part in self.media for item in media_before(part, kept))
         made = len(tokens) - kept
         uncut = tuple(Span(one.start, min(one.end, kept)) for one in self.uncut if one.start < kept)
         return replace(
             self, tokens=tokens, length=None, extra_ids=ids, media=media, beams=1 if made else self.beams,
             reuse_limit=None,  # those tokens have been computed since
-            retention=None if self.retention is None else self.retention._bound(kept),
+            retention=None if self.retention is None else bound_to(self.retention, kept),
             max_new_tokens=max(self.max_new_tokens - made, 0), uncut=uncut or NO_UNCUT,
         )  # fmt: skip
 

@@ -58,30 +58,34 @@ class Retention:
                     say(ask, f"the one before it ends at {before.end}", "order the ranges without overlap")
                 )
 
-    @property
-    def _timed(self) -> bool:
-        """Some page is kept for a time only."""
-        return self.decode_seconds is not None or any(item.seconds is not None for item in self.ranges)
 
-    def _bound(self, length: int) -> Retention:
-        """The same for a prompt that has grown: open ranges end where the prompt of `length` tokens did."""
-        ranges = (replace(item, end=max(length, item.start)) if item.end is None else item for item in self.ranges)
-        return replace(self, ranges=tuple(ranges))
+def is_timed(retention: Retention) -> bool:
+    """Some page is kept for a time only."""
+    return retention.decode_seconds is not None or any(item.seconds is not None for item in retention.ranges)
 
-    def _of_blocks(self, num_blocks: int, length: int, block_size: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
-        """Priority and duration in ticks of each block; NONE where the request says nothing."""
-        starts = np.arange(num_blocks, dtype=np.int64) * block_size
-        ends = np.minimum(starts + (block_size if self.by == "max" else 1), max(length, 1))
-        priorities = np.full(num_blocks, NONE, np.int16)
-        ticks = np.full(num_blocks, NONE, np.int64)
-        for item in self.ranges:
-            end = length if item.end is None else item.end
-            touched = (starts < end) & (ends > item.start) & (item.priority > priorities) & (item.start < end)
-            priorities[touched] = item.priority
-            ticks[touched] = to_ticks(item.seconds)
-        decoded = starts >= length
-        priorities[decoded], ticks[decoded] = self.decode_priority, to_ticks(self.decode_seconds)
-        return priorities, ticks
+
+def bound_to(retention: Retention, length: int) -> Retention:
+    """The same for a prompt that has grown: open ranges end where the prompt of `length` tokens did."""
+    ranges = (replace(item, end=max(length, item.start)) if item.end is None else item for item in retention.ranges)
+    return replace(retention, ranges=tuple(ranges))
+
+
+def retained_blocks(
+    retention: Retention, num_blocks: int, length: int, block_size: int
+) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+    """Priority and duration in ticks of each block; NONE where the request says nothing."""
+    starts = np.arange(num_blocks, dtype=np.int64) * block_size
+    ends = np.minimum(starts + (block_size if retention.by == "max" else 1), max(length, 1))
+    priorities = np.full(num_blocks, NONE, np.int16)
+    ticks = np.full(num_blocks, NONE, np.int64)
+    for item in retention.ranges:
+        end = length if item.end is None else item.end
+        touched = (starts < end) & (ends > item.start) & (item.priority > priorities) & (item.start < end)
+        priorities[touched] = item.priority
+        ticks[touched] = to_ticks(item.seconds)
+    decoded = starts >= length
+    priorities[decoded], ticks[decoded] = retention.decode_priority, to_ticks(retention.decode_seconds)
+    return priorities, ticks
 
 
 def to_ticks(seconds: float | None) -> int:

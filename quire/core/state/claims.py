@@ -10,24 +10,27 @@ import threading
 import weakref
 from collections.abc import Iterator
 
-from quire.core.records.errors import StateError, say, shown
-from quire.core.state.claim import Claim, Refusal, let_go
+from quire.core.records.errors import StateError, UnknownError, say, shown
+from quire.core.state.claim import Claim, Promise, Refusal, claim_of, let_go, promise_of
 
-OpenClaims = dict["weakref.ref[Claims]", list[Claim]]  # of one cache, by their handles
+OpenClaims = dict["weakref.ref[Claims]", list[Promise]]  # of one cache, by their handles
 
 
 class Claims:
     """The claims of one call, in order. Admit them or drop them; leaving a `with` block drops what was not admitted."""
 
-    __slots__ = ("__weakref__", "_claims", "_lock", "_open", "_ref", "refused")
+    __slots__ = ("__weakref__", "_lock", "_open", "_promises", "_ref", "refused")
 
-    def __init__(self, lock: threading.RLock, open_claims: OpenClaims, abandoned: list[weakref.ref[Claims]]) -> None:
+    def __init__(
+        self, lock: threading.RLock, open_claims: OpenClaims, abandoned: list[weakref.ref[Claims]],
+        promises: list[Promise],
+    ) -> None:  # fmt: skip
         self._lock = lock
         self._open = open_claims  # the cache's own; these are among them until they are admitted or given back
-        self._claims: list[Claim] = []
+        self._promises = promises
         self.refused: list[Refusal] = []
         self._ref: weakref.ref[Claims] | None = weakref.ref(self, abandoned.append)
-        open_claims[self._ref] = self._claims
+        open_claims[self._ref] = promises
 
     @property
     def _settled(self) -> bool:
@@ -35,13 +38,13 @@ class Claims:
         return self._ref is None or self._ref not in self._open
 
     def __len__(self) -> int:
-        return len(self._claims)
+        return len(self._promises)
 
     def __iter__(self) -> Iterator[Claim]:
-        return iter(self._claims)
+        return map(claim_of, self._promises)
 
     def __getitem__(self, place: int) -> Claim:
-        return self._claims[place]
+        return claim_of(self._promises[place])
 
     def __enter__(self) -> Claims:
         return self
@@ -54,7 +57,7 @@ class Claims:
         """Give back what was not admitted; afterwards it is as if it had never been asked for."""
         with self._lock:
             if not self._settled:
-                drop_from(self, 0)
+                drop_from(self._promises, 0)
                 settle(self)
 
     def close(self) -> None:
@@ -64,29 +67,52 @@ class Claims:
     def leave_out(self, claim: Claim) -> None:
         """Give back one of them; the others stay, in their order."""
         with self._lock:
-            if self._settled or not any(claim is one for one in self._claims):
+            promise = promise_of(claim) if isinstance(claim, Claim) else None
+            if self._settled or promise is None or promise not in self._promises:
                 fact = "they were admitted or dropped" if self._settled else "it is none of these"
                 raise StateError(say(f"leaving out {shown(claim)}", fact, "leave out open claims, each once"))
-            self._claims.remove(claim)
-            let_go(claim)
+            self._promises.remove(promise)
+            _end(promise)
 
     def __repr__(self) -> str:
         state = "settled" if self._settled else "open"
-        return f"Claims({len(self._claims)} {state}, {len(self.refused)} refused)"
+        return f"Claims({len(self._promises)} {state}, {len(self.refused)} refused)"
 
 
-def drop_from(claims: Claims, place: int) -> list[Claim]:
-    """Give back the claims from `place` on, in reverse order, and return them; under the cache's lock."""
-    dropped = claims._claims[place:]
-    for claim in reversed(dropped):
-        let_go(claim)
-    del claims._claims[place:]
+def promises_in(claims: Claims) -> list[Promise]:
+    """What the cache keeps of them, in order: the list itself."""
+    return claims._promises
+
+
+def open_promises(claims: Claims, open_claims: OpenClaims) -> list[Promise]:
+    """The same of claims that are open, of the cache whose open claims these are."""
+    if claims._open is not open_claims:
+        raise UnknownError(say("admit of these claims", "another cache made them", "admit them there"))
+    if claims._settled:
+        raise StateError(say("admit of these claims", "they were admitted or dropped before", "claim again"))
+    return claims._promises
+
+
+def drop_from(promises: list[Promise], place: int) -> list[Promise]:
+    """Give back those from `place` on, in reverse order, and return them; under the cache's lock."""
+    dropped = promises[place:]
+    for promise in reversed(dropped):
+        _end(promise)
+    del promises[place:]
     return dropped
 
 
 def settle(claims: Claims) -> None:
     """None of them is open any more: all are sequences, or were given back."""
-    claims._claims.clear()
+    for promise in claims._promises:
+        promise.handle = None
+    claims._promises.clear()
     if claims._ref is not None:
         claims._open.pop(claims._ref, None)
         claims._ref = None  # their loss need not be noted any more
+
+
+def _end(promise: Promise) -> None:
+    """It holds nothing any more, and its handle is the caller's alone."""
+    let_go(promise)
+    promise.handle = None

@@ -13,7 +13,7 @@ import numpy as np
 from quire.core.records.identity import Scope
 from quire.core.records.reports.receipt import Cause, Miss, Receipt
 from quire.core.records.retain import TICKS_PER_SECOND
-from quire.core.state.prepared import Prepared, Purpose
+from quire.core.state.prepared import Purpose, ReadyRequest
 from quire.core.store import causes
 
 if TYPE_CHECKING:
@@ -43,31 +43,31 @@ class Elsewhere(NamedTuple):
 Noted = tuple[int, Hashable, Elsewhere | None]  # the tick, who computes what is under way, other scope
 
 
-def _usable_tokens(prepared: Prepared, purpose: Purpose) -> int:
+def _usable_tokens(prepared: ReadyRequest, purpose: Purpose) -> int:
     """Leading tokens that the claim looked at."""
     usable, limit = prepared.end - (purpose == "compute"), prepared.request.reuse_limit
     return usable if limit is None else min(usable, limit)
 
 
-def look_elsewhere(prepared: Prepared, runs: bytes, most: int) -> Elsewhere | None:
+def look_elsewhere(prepared: ReadyRequest, runs: bytes, most: int) -> Elsewhere | None:
     """Of so many other scopes the one that has most of what is new, the latest of equals."""
-    setup, scope, told = prepared._setup, prepared._scope, _rows(runs)
-    if scope is None or not prepared._keep or not told or told[-1][0] != causes.NEW:
+    setup, scope, told = prepared.setup, prepared.scope, _rows(runs)
+    if scope is None or not prepared.keep or not told or told[-1][0] != causes.NEW:
         return None
     _, new, end, *_ = told[-1]
     best: Elsewhere | None = None
     for root, other in setup.roots.others(scope, most):
-        found = setup.store.walk(prepared._chain, root, end, 0).start
+        found = setup.store.walk(prepared.chain, root, end, 0).start
         if found > (new if best is None else best.end):
             best = Elsewhere(other, found)
     return best
 
 
-def receipt_of(prepared: Prepared, purpose: Purpose, reused: int, explained: Explained, noted: Noted) -> Receipt:
+def receipt_of(prepared: ReadyRequest, purpose: Purpose, reused: int, explained: Explained, noted: Noted) -> Receipt:
     """The receipt of a claim."""
-    config, (runs, tokens), (now, computing, elsewhere) = prepared._setup.config, explained, noted
+    config, (runs, tokens), (now, computing, elsewhere) = prepared.setup.config, explained, noted
     misses: list[Miss] = []
-    for code, start, stop, group, gone, admission in _rows(runs) if prepared._keep else ():
+    for code, start, stop, group, gone, admission in _rows(runs) if prepared.keep else ():
         miss = Miss(NAMES[code], start, stop, None if group < 0 else group)
         if code in REMEMBERED:
             ago = max(0, now - gone) / TICKS_PER_SECOND
@@ -91,10 +91,10 @@ def receipt_of(prepared: Prepared, purpose: Purpose, reused: int, explained: Exp
     )
 
 
-def _beyond_blocks(prepared: Prepared, purpose: Purpose, reused: int) -> list[Miss]:
+def _beyond_blocks(prepared: ReadyRequest, purpose: Purpose, reused: int) -> list[Miss]:
     """Tokens that no whole block has, and those that were not to be reused."""
-    end, size, limit = prepared.end, prepared._setup.block_size, prepared.request.reuse_limit
-    if not prepared._keep:
+    end, size, limit = prepared.end, prepared.setup.block_size, prepared.request.reuse_limit
+    if not prepared.keep:
         return [Miss("policy", 0, end)]
     usable = _usable_tokens(prepared, purpose)
     short = Miss("short", max(reused, usable // size * size), usable)

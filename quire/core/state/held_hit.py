@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quire.core.records.request import Int32
-from quire.core.state.prepared import Prepared
+from quire.core.state.prepared import ReadyRequest
 from quire.core.state.setup import Setup
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class HeldHit:
     """The hit of a request, claimed, and the blocks before it that the caller has himself."""
 
-    prepared: Prepared
+    prepared: ReadyRequest
     hit: Hit
     cross_hit: Hit | None  # in the encoder's stream
     first: int  # blocks before it the caller has
@@ -29,12 +29,19 @@ class HeldHit:
 
 def hits_of(kept: HeldHit, group: int) -> Hit | None:
     """What it found in the stream that a group reads."""
-    return kept.hit if group < kept.prepared._setup.own_groups.stop else kept.cross_hit
+    return kept.hit if group < kept.prepared.setup.own_groups.stop else kept.cross_hit
 
 
 def give_up(kept: HeldHit) -> None:
     """Give its pages back."""
-    setup: Setup = kept.prepared._setup
+    setup: Setup = kept.prepared.setup
     setup.store.unclaim(kept.hit)
     if kept.cross_hit is not None and setup.cross is not None:
         setup.cross.store.unclaim(kept.cross_hit)
+
+
+def freeze(setup: Setup, hit: Hit, cross_hit: Hit | None) -> None:
+    """What is claimed stays claimed when it leaves the tree."""
+    setup.store.freeze(hit)
+    if cross_hit is not None and setup.cross is not None:
+        setup.cross.store.freeze(cross_hit)

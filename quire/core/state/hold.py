@@ -25,6 +25,11 @@ class Hold:
         return f"Hold([{self.span.start}, {self.span.end}), {state})"
 
 
+def is_made_by(setup: Setup, held: Hold) -> bool:
+    """Whether this cache made it."""
+    return held._setup is setup
+
+
 def _slots(setup: Setup, group: int, pages: Int32) -> Int32:
     store, place = setup.pools[group]
     return store.slots_in(place, 0, pages)

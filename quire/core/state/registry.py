@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quire.core.records.plan import NO_MOVES, MoveColumn, Moves, Plan
-from quire.core.state.claim import Claim
-from quire.core.state.claims import Claims
+from quire.core.state.claims import Claims, OpenClaims
 from quire.core.state.handle import Handles, Lost
 from quire.core.state.held_hit import HeldHit
 from quire.core.state.hold import Hold
 from quire.core.state.learner import Learner
 from quire.core.state.prefetching import Prefetching
-from quire.core.state.sequence import Sequence
+from quire.core.state.sequence import Sequence, running_of
 from quire.core.state.setup import Setup
 from quire.core.state.writing import Writing
 
@@ -36,7 +35,7 @@ class Registry:
         self.setup = setup
         self.sequences: dict[Hashable, Sequence] = {}
         self.free_rows = list(range(setup.config.max_sequences - 1, -1, -1))
-        self.open_claims: dict[ref[Claims], list[Claim]] = {}  # by their handles, in the order they were made
+        self.open_claims: OpenClaims = {}  # by their handles, in the order they were made
         self.abandoned: list[ref[Claims]] = []  # handles that were lost: appended to in any thread, at any time
         self.holds: dict[Hold, None] = {}
         self.open_finds: Handles[HeldHit] = {}
@@ -56,7 +55,8 @@ class Registry:
 
     def check_commits(self, sequence: Sequence) -> None:
         """Check its commits while a transfer is to bring its prompt, or while steps of it are still to come."""
-        open_end = sequence._received or (self.setup.bounded and sequence._granted < sequence.prompt_end)
+        running = running_of(sequence)
+        open_end = running.received or (self.setup.bounded and running.granted < sequence.prompt_end)
         if open_end and sequence.computed < sequence.prompt_end:
             self.commit_checked[sequence.row] = sequence
         else:

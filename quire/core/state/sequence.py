@@ -11,14 +11,28 @@ from dataclasses import replace
 
 import numpy as np
 
-from quire.core.records.errors import StateError, UnknownError, say, shown
+from quire.core.records.errors import InputError, StateError, UnknownError, say, shown
+from quire.core.records.identity import Scope
 from quire.core.records.reports.stats import Counts, ReuseCounts, counts, reuse
 from quire.core.records.request import Int32, Request
 from quire.core.records.span import Span, merged
-from quire.core.state.prepared import Prepared
+from quire.core.state.prepared import Prepared, ReadyRequest
 from quire.core.state.setup import GroupPool, Setup
 
 RELEASED = -1
+
+
+class Running:
+    """What the cache notes of a live sequence besides what its caller sees."""
+
+    __slots__ = ("granted", "kept", "owned", "prepared", "received")
+
+    def __init__(self, prepared: ReadyRequest, granted: int, kept: int) -> None:
+        self.prepared = prepared
+        self.granted = granted  # furthest end of a span handed out: pages are there up to it
+        self.kept = kept  # leading tokens that are still the request's own; trimming may lower it
+        self.owned: tuple[int, ...] = ()  # by group: pages of its hit that nobody else had
+        self.received = False  # a transfer brings its prompt: pages of the tree may stand behind `computed`
 
 
 class Sequence:
@@ -29,32 +43,21 @@ class Sequence:
     `prepared` the same made ready.
     """
 
-    __slots__ = (
-        "_granted",
-        "_kept",
-        "_owned",
-        "_received",
-        "_setup",
-        "id",
-        "prepared",
-        "prompt_end",
-        "request",
-        "row",
-        "start",
-    )
+    __slots__ = ("_running", "_setup", "id", "prompt_end", "request", "row", "start")
 
-    def __init__(self, setup: Setup, prepared: Prepared, row: int, start: int) -> None:
+    def __init__(self, setup: Setup, prepared: ReadyRequest, row: int, start: int) -> None:
         self._setup = setup
         self.request: Request = prepared.request
         self.id: Hashable = prepared.request.id
-        self.prepared = prepared
         self.prompt_end = prepared.end
-        self._granted = start  # furthest end of a span handed out: pages are there up to it
-        self._kept = prepared.end  # leading tokens that are still the request's own; trimming may lower it
-        self._owned: tuple[int, ...] = ()  # by group: pages of its hit that nobody else had
-        self._received = False  # a transfer brings its prompt: pages of the tree may stand behind `computed`
+        self._running = Running(prepared, start, prepared.end)
         self.row = row
         self.start = start  # first token that had to be computed
+
+    @property
+    def prepared(self) -> Prepared:
+        """Its request made ready, for `gains_from` of claims."""
+        return Prepared(self._running.prepared)
 
     @property
     def live(self) -> bool:
@@ -89,7 +92,7 @@ class Sequence:
     @property
     def encoder_computed(self) -> int:
         """Leading places of the encoder's KV that exist; 0 without encoder."""
-        places, cross = self.prepared._encoder, self._setup.cross
+        places, cross = self._running.prepared.encoder, self._setup.cross
         if places is None or cross is None:
             return 0
         return min(places.length, int(cross.store.computed[self._live_row()]))
@@ -143,18 +146,46 @@ class Sequence:
     def _live_row(self) -> int:
         """Its row, or an error after release."""
         if self.row == RELEASED:
-            raise StateError(say(f"use of sequence {shown(self.id)}", "it was released", "claim its request again"))
+            raise _released(self)
         return self.row
-
-    def _forked(self, id: Hashable, row: int) -> Sequence:
-        """The handle of a fork that the store has put into `row`."""
-        twin = object.__new__(Sequence)
-        twin._setup, twin.id, twin.request = self._setup, id, replace(self.request, id=id, beams=1)
-        twin.prompt_end, twin.row, twin.start = self.prompt_end, row, self.start
-        twin._granted, twin._kept = self._granted, self._kept
-        twin.prepared, twin._received = self.prepared, self._received
-        return twin
 
     def __repr__(self) -> str:
         state = f"row={self.row}, length={self.length}, computed={self.computed}" if self.live else "released"
         return f"Sequence({shown(self.id)}, {state})"
+
+
+def running_of(sequence: Sequence) -> Running:
+    """What the cache notes behind the handle."""
+    return sequence._running
+
+
+def shared_scope(sequence: Sequence) -> Scope | None:
+    """What it shares its blocks under, with an encoder's input if it reads one; None: with nobody."""
+    return sequence._running.prepared.scope if sequence.request.reuse else None
+
+
+def fork_of(sequence: Sequence, id: Hashable, row: int) -> Sequence:
+    """The handle of a fork that the store has put into `row`."""
+    fork, source = object.__new__(Sequence), sequence._running
+    fork._setup, fork.id, fork.request = sequence._setup, id, replace(sequence.request, id=id, beams=1)
+    fork.prompt_end, fork.row, fork.start = sequence.prompt_end, row, sequence.start
+    fork._running = Running(source.prepared, source.granted, source.kept)
+    fork._running.received = source.received
+    return fork
+
+
+def own_row(setup: Setup, sequence: Sequence) -> int:
+    """The row of a live sequence of this cache."""
+    if isinstance(sequence, Sequence) and sequence._setup is setup and sequence.row >= 0:
+        return sequence.row  # the usual case
+    if not isinstance(sequence, Sequence):
+        raise InputError(say(f"a {type(sequence).__name__}", "it is no Sequence", "pass what admit returned"))
+    if not sequence.live:
+        raise _released(sequence)
+    raise UnknownError(
+        say(f"sequence {shown(sequence.id)}", "it belongs to another cache", "use the cache that admitted it")
+    )
+
+
+def _released(sequence: Sequence) -> StateError:
+    return StateError(say(f"use of sequence {shown(sequence.id)}", "it was released", "claim its request again"))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from quire.core.records.config import CacheConfig
+from quire.core.records.config import CacheConfig, num_columns, num_encoder_columns, slow_tier
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.groups import LayerGroup
 from quire.core.records.reports.stats import Usage
@@ -52,6 +52,7 @@ class Setup:
     most_extra: int  # tokens of room that some group always has behind a sequence
     same_reach: bool  # every group of its own tokens makes room for as many: no states, and no room of its own
     only_full: bool  # every group takes the same pages: neither bounded nor cross, without room of its own
+    slow_tier: int  # the number of the slow tier, -1 without one
     partial_policy: int  # the store's word for which partial hits are allowed
     clock: Callable[[], float]
     lock: threading.RLock  # the cache's only one; no function below takes it, only handles do
@@ -104,14 +105,13 @@ class Setup:
 
 def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName) -> Setup:
     """Stores and numbers for a config."""
-    module = open_store(store)
-    layers = tuple(group.clamped(config.max_length) for group in config.groups)
+    module, layers = open_store(store), tuple(group.clamped(config.max_length) for group in config.groups)
     groups, own_groups = range(len(layers)), range(len(layers) - sum(group.cross for group in layers))
     device_slots = tuple(config.slots_of(0, group) for group in groups)
     bounded, roomy = any(group.bounded for group in layers), any(group.extra_tokens is not None for group in layers)
-    own, sharers = open_stream(module.Store, config, layers, own_groups, config._columns), _sharers(config)
+    own, sharers = open_stream(module.Store, config, layers, own_groups, num_columns(config)), _sharers(config)
     across = range(own_groups.stop, groups.stop)
-    cross = open_stream(module.Store, config, layers, across, config._encoder_columns) if across else None
+    cross = open_stream(module.Store, config, layers, across, num_encoder_columns(config)) if across else None
     return Setup(
         config=config,
         block_size=config.block_size,
@@ -132,7 +132,8 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
         most_extra=max(group.extra_tokens or 0 for group in layers),
         same_reach=not (roomy or any(layers[group].current for group in own_groups)),
         only_full=not (bounded or across or roomy),
-        partial_policy=1 + config.copy_on_partial_reuse if config._partial_hits else 0,
+        slow_tier=slow_tier(config),
+        partial_policy=1 + config.copy_on_partial_reuse if config.partial_reuse else 0,
         clock=clock,
         lock=threading.RLock(),
         chain=module.Chain,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quire.core.records.config import CacheConfig
-from quire.core.records.groups import LayerGroup
+from quire.core.records.config import CacheConfig, num_remembered, slow_tier
+from quire.core.records.groups import LayerGroup, blocks_kept
 from quire.core.state.roots import Roots
 from quire.core.store.reuse import ADAPTIVE, LRU, RELEASE_ORDER
 
@@ -42,8 +42,8 @@ def open_stream(
     facts = [_numbers(layers[group], size, _slots(config, group)) for group in groups]
     store = make(
         size, facts, config.max_sequences, columns, ORDERS[config.order], config.shadows,
-        config.offload_min_priority, config.events, config.max_events, config._partial_hits,
-        config.event_seed, config._remembered, config.min_uses, config._slow_tier >= 0, config.lasting,
+        config.offload_min_priority, config.events, config.max_events, config.partial_reuse,
+        config.event_seed, num_remembered(config), config.min_uses, slow_tier(config) >= 0, config.lasting,
         [config.pool_of[group] - config.pool_of[groups.start] for group in groups],
     )  # fmt: skip
     return TokenStream(store, groups.start, Roots(store, config.events, config.event_seed))
@@ -56,5 +56,5 @@ def _slots(config: CacheConfig, group: int) -> list[int]:
 
 def _numbers(layer: LayerGroup, size: int, slots: list[int]) -> tuple[int, int, int, int, int, int, list[int]]:
     """A layer group as the store knows it."""
-    reach = (layer.tail(size), layer.sink(size), layer._keep(size))
+    reach = (layer.tail(size), layer.sink(size), blocks_kept(layer, size))
     return (*reach, layer.every(size), layer.extra_tokens or 0, layer.current, slots)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quire.core.records.request import Int32
-from quire.core.state.prepared import Prepared
+from quire.core.state.prepared import ReadyRequest
 
 if TYPE_CHECKING:
     from quire.core.store.interface import Chain
@@ -21,7 +21,7 @@ NONE: Int32 = np.empty(0, np.int32)
 class Writing:
     """Pages of one tier that somebody fills; by group, ascending by block."""
 
-    prepared: Prepared
+    prepared: ReadyRequest
     chain: Chain  # its own: the request's tokens, and those that came since
     tier: int
     blocks: list[Int32]  # whose pages are not written yet
@@ -37,7 +37,7 @@ class Writing:
 
 def release(writing: Writing, now: int) -> None:
     """Give back what was not written."""
-    setup = writing.prepared._setup
+    setup = writing.prepared.setup
     for group in setup.own_groups:
         setup.store.unhold(group, writing.pages[group], now)
         writing.blocks[group] = writing.pages[group] = NONE

@@ -1,19 +1,24 @@
 """The store: everything that works per block, compiled, with a pure-Python twin of the same interface (`interface.py`).
 
-`open_store("auto")` gives the compiled module and falls back to the twin; QUIRE_STORE=twin or =compiled picks one.
+`open_store("auto")` gives the compiled module and falls back to the twin, with a warning: nobody should find out by
+waiting. QUIRE_STORE=twin or =compiled picks one.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import warnings
+from collections.abc import Callable
 from typing import Literal, cast
 
-from quire.core.records.errors import InputError, StateError, say, shown
+from quire.core.records.errors import InputError, SlowStoreWarning, StateError, say, shown
 from quire.core.store.interface import StoreModule
 
 StoreName = Literal["auto", "compiled", "twin"]
 _MODULES = {"compiled": "quire.core.store._compiled", "twin": "quire.core.store.twin"}
+SLOWER = "20 to 800 times slower"  # calls for prompts of 1,000 to 8,000 tokens, and steps that decode
+_is_told = False  # that the twin stands in: once in a process
 
 
 def open_store(name: StoreName = "auto") -> StoreModule:
@@ -33,4 +38,25 @@ def open_store(name: StoreName = "auto") -> StoreModule:
                     "install a C compiler and reinstall Quire, or use 'twin'",
                 )
                 raise StateError(say("store 'compiled'", fact, cure)) from missing
+            _tell(
+                missing, lambda words: warnings.warn(words, SlowStoreWarning, stacklevel=6)
+            )  # whoever makes the Cache
     return cast(StoreModule, importlib.import_module(_MODULES["twin"]))
+
+
+def tell_slow_store(tell: Callable[[str], None]) -> None:
+    """Say now, and here instead of in a warning, that the twin would stand in for a compiled store that is missing."""
+    if os.environ.get("QUIRE_STORE", "auto") == "auto":
+        try:
+            importlib.import_module(_MODULES["compiled"])
+        except ImportError as missing:
+            _tell(missing, tell)
+
+
+def _tell(missing: ImportError, tell: Callable[[str], None]) -> None:
+    global _is_told
+    if not _is_told:
+        fact = f"it does not import ({missing}), and its twin in plain Python stands in: the same answers, {SLOWER}"
+        cure = "install a C compiler and reinstall Quire, or set QUIRE_STORE=twin if you mean it"
+        tell(say("the compiled store", fact, cure))
+        _is_told = True

@@ -12,7 +12,7 @@ from quire.core.records.errors import InputError, say
 from quire.core.records.identity import Scope
 from quire.core.records.request import Int32
 from quire.engine.choose.sampling import Sampling
-from quire.engine.step.turns.tenant import Together
+from quire.engine.step.runs.tenant import Together
 
 
 class _OrderMessage(msgspec.Struct, frozen=True, array_like=True):

@@ -18,22 +18,22 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from quire.core.life.setbacks import Finished
 from quire.core.records.errors import InputError, QuireError, StateError, say
 from quire.core.records.identity import Scope
 from quire.core.records.plan import Plan
 from quire.core.records.request import PLAIN, Int32, Request
 from quire.core.records.span import Span
+from quire.core.sequences.setbacks import Finished
 from quire.core.state.sequence import Sequence as Live
 from quire.engine.choose.sampling import Sampling
 from quire.engine.disagg import orders
 from quire.engine.disagg.prefills import Prefills
 from quire.engine.disagg.staging import addressable
-from quire.engine.engine import Engine
 from quire.engine.front.admission_gate import AdmissionGate
-from quire.engine.step.branch import Branch, Run
-from quire.engine.step.work import Turn
-from quire.engine.submission import AWAY, checked_prompt
+from quire.engine.runner.engine import Engine
+from quire.engine.setup.submission import AWAY, checked_prompt
+from quire.engine.step.runs.branch import Branch, Run
+from quire.engine.step.runs.work import Turn
 from quire.tiers.base import Bytes
 from quire.transfer import (
     Aux,

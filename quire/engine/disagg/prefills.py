@@ -14,9 +14,9 @@ from quire.core.records.request import Int32
 from quire.core.state.sequence import Sequence as Live
 from quire.engine.choose.sampling import Sampling
 from quire.engine.disagg import orders
-from quire.engine.engine import Engine
 from quire.engine.front.admission_gate import AdmissionGate
-from quire.engine.step.branch import Run
+from quire.engine.runner.engine import Engine
+from quire.engine.step.runs.branch import Run
 from quire.transfer import Aux, EndpointThread, Key, Sending, with_logits
 
 

@@ -15,11 +15,11 @@ from quire.core.records.errors import InputError, say
 from quire.core.records.request import Int32
 from quire.engine.choose.sampling import Sampling
 from quire.engine.disagg.peer import LinkMaker, Peer
-from quire.engine.engine import Engine
 from quire.engine.front.admission_gate import AdmissionGate
 from quire.engine.model.weights import weights_digest
-from quire.engine.settings import PrefillPeer
-from quire.engine.step.branch import Run
+from quire.engine.runner.engine import Engine
+from quire.engine.setup.settings import PrefillPeer
+from quire.engine.step.runs.branch import Run
 from quire.net.address import split
 from quire.transfer import Key, Limits, NixlLink, TcpLink, Tls
 

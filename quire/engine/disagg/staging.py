@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from quire.core.records.groups import LayerGroup
-from quire.engine.engine import Engine
+from quire.engine.runner.engine import Engine
 from quire.tiers.arena import ArenaTier
 from quire.tiers.base import Bytes
 from quire.transfer import CacheView, StagedView

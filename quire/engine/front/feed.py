@@ -16,7 +16,7 @@ from threading import Condition
 
 from quire.engine.choose.logprobs import TokenLogprobs
 from quire.engine.front.text import Transcript
-from quire.engine.step.branch import Finish, Run
+from quire.engine.step.runs.branch import Finish, Run
 
 _Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 

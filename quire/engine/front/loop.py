@@ -20,15 +20,15 @@ from typing import Any
 from quire.core.records.errors import InputError, StateError, listed, say
 from quire.core.records.request import Int32
 from quire.engine.choose.sampling import Sampling, checked_sampling
-from quire.engine.engine import PLAIN_SAMPLING, Engine
 from quire.engine.front.admission_gate import AdmissionGate, patience
 from quire.engine.front.feed import Feed
 from quire.engine.front.stream import Stream
 from quire.engine.front.text import Tokenizer, Transcript, silent_tokens
 from quire.engine.outer.outer_memory import REST
-from quire.engine.step.branch import Run
-from quire.engine.step.turns.tenant import Together
-from quire.engine.submission import EngineBusy
+from quire.engine.runner.engine import PLAIN_SAMPLING, Engine
+from quire.engine.setup.submission import EngineBusy
+from quire.engine.step.runs.branch import Run
+from quire.engine.step.runs.tenant import Together
 
 Job = Callable[[], None]
 Tokens = Int32 | Sequence[int]

@@ -11,8 +11,8 @@ from quire.core.records.errors import QuireError, StateError, say
 from quire.engine.front.admission_gate import patience
 from quire.engine.front.feed import Feed, Piece
 from quire.engine.front.text import Transcript
-from quire.engine.step.branch import Run
-from quire.engine.step.times import RunTimes
+from quire.engine.step.runs.branch import Run
+from quire.engine.step.runs.times import RunTimes
 
 
 class RunFailed(QuireError):

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quire.core.admission.prefetch import Prefetch as Coming
 from quire.core.cache import Cache
-from quire.core.life.setbacks import Finished
+from quire.core.outside.prefetch import Prefetch as Coming
 from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, StateError, say, shown
 from quire.core.records.plan import Plan
 from quire.core.records.request import Request
+from quire.core.sequences.setbacks import Finished
 from quire.core.state.claim import Refusal
 from quire.engine.model.layers import Model
 from quire.engine.model.pages import Pages

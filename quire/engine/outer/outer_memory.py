@@ -17,8 +17,8 @@ from quire.engine.model.pages import Pages
 from quire.engine.outer.connector import StepParticipant
 from quire.engine.outer.disk_side import DiskConfig, DiskSide, disk_config
 from quire.engine.outer.shared_side import SharedSide, shared_config
-from quire.engine.step.prefetch import BothPrefetches, BranchPrefetch
-from quire.engine.step.work import Work
+from quire.engine.step.runs.prefetch import BothPrefetches, BranchPrefetch
+from quire.engine.step.runs.work import Work
 
 if TYPE_CHECKING:
     from quire.tiers.shared import SharedConfig

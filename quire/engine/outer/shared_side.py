@@ -18,8 +18,8 @@ from quire.core.records.request import Request
 from quire.engine.model.layers import Model
 from quire.engine.model.pages import Pages
 from quire.engine.model.weights import model_fingerprint
-from quire.engine.step.branch import Branch
-from quire.engine.step.work import Work
+from quire.engine.step.runs.branch import Branch
+from quire.engine.step.runs.work import Work
 from quire.tiers.digest import BlockDigests
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from quire.core.records.plan import Plan
 from quire.core.records.span import Span
 from quire.engine.choose.logprobs import TokenLogprobs
 from quire.engine.choose.sample import NO_TOKEN, broken
-from quire.engine.step.branch import NO_DRAFTS, Answer, Branch, Finish, Run
 from quire.engine.step.fork_beams import Forks, LetGo
 from quire.engine.step.read_logits import LogitRows, NextTokens, read_logits, splits
+from quire.engine.step.runs.branch import NO_DRAFTS, Answer, Branch, Finish, Run
+from quire.engine.step.runs.work import Work
 from quire.engine.step.schedule import Scheduler
-from quire.engine.step.work import Work
 
 BROKEN = "the model's logits have a NaN, or no finite maximum: check its weights and its precision"
 NONE_LEFT = "its fields leave no token to go on with: allow more, or forbid less"

@@ -16,8 +16,8 @@ import torch
 
 from quire.core.cache import Cache
 from quire.core.records.plan import Plan
-from quire.engine.step.beam import NextBeam
-from quire.engine.step.branch import Branch, Run
+from quire.engine.step.runs.beam import NextBeam
+from quire.engine.step.runs.branch import Branch, Run
 from quire.engine.step.schedule import Scheduler
 
 LetGo = Callable[[Branch, bool], None]  # give up a branch's pages; whether what it computed stays findable

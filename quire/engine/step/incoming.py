@@ -18,12 +18,12 @@ from quire.core.records.plan import Plan
 from quire.core.records.span import Span
 from quire.core.state.claims import Claims
 from quire.core.state.prepared import Prepared
-from quire.engine.settings import EngineConfig
-from quire.engine.step.branch import Branch
+from quire.engine.setup.settings import EngineConfig
+from quire.engine.step.runs.branch import Branch
+from quire.engine.step.runs.tenant import Tenant, TokenKey
+from quire.engine.step.runs.work import RefusedBranch, Turn, Work
 from quire.engine.step.turns.rounds import Rounds
 from quire.engine.step.turns.seats import Line, all_equal, giver, mate_of, seats_of
-from quire.engine.step.turns.tenant import Tenant, TokenKey
-from quire.engine.step.work import RefusedBranch, Turn, Work
 
 MOST_CLAIMS = 64  # waiting branches looked at in one step
 Branches = dict[Hashable, Branch]  # by the id of their requests

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 from quire.core.cache import Cache
-from quire.core.life.setbacks import Finished, Setback
 from quire.core.records.errors import StateError, say
 from quire.core.records.plan import Plan
+from quire.core.sequences.setbacks import Finished, Setback
 from quire.tiers.mover import Mover, Ticket
 
 

@@ -11,7 +11,7 @@ from quire.core.records.span import Span
 from quire.engine.choose.logprobs import TokenLogprobs, logprobs_of
 from quire.engine.choose.sample import log_probs, sample
 from quire.engine.choose.sample_row import SampleRow
-from quire.engine.step.branch import Branch
+from quire.engine.step.runs.branch import Branch
 
 LogitRows = dict[Branch, Span]  # which rows of a step's logits are a branch's
 

@@ -19,14 +19,14 @@ import numpy as np
 from quire.core.cache import Cache
 from quire.core.records.plan import Plan
 from quire.core.records.span import Span
-from quire.engine.settings import EngineConfig
-from quire.engine.step.branch import NO_DRAFTS, Branch, Run
+from quire.engine.setup.settings import EngineConfig
 from quire.engine.step.draft import lookup
 from quire.engine.step.incoming import Incoming
+from quire.engine.step.runs.branch import NO_DRAFTS, Branch, Run
+from quire.engine.step.runs.tenant import Tenant, TokenKey
+from quire.engine.step.runs.work import Turn, Work
 from quire.engine.step.turns.rounds import Rounds
 from quire.engine.step.turns.seats import first_to_give_way, giver, seats_of
-from quire.engine.step.turns.tenant import Tenant, TokenKey
-from quire.engine.step.work import Turn, Work
 
 _log = logging.getLogger("quire.engine")
 

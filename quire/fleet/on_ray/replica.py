@@ -16,7 +16,7 @@ from quire.engine import LLM, fitting, load
 from quire.engine.model import smollm2
 from quire.engine.model.folders import checked
 from quire.engine.publishing import EnginePublisher
-from quire.engine.settings import Scheduling
+from quire.engine.setup.settings import Scheduling
 from quire.events import Keys, Publisher, Room
 from quire.fleet.work import FleetWork, LookAt, WorkerFacts, WorkerMessage
 from quire.fleet.worker import FleetWorker

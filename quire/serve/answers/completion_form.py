@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from quire.engine.front.feed import Piece
-from quire.engine.step.branch import Answer
+from quire.engine.step.runs.branch import Answer
 from quire.serve.answers.form import Shown, finish_reason, quoted
 from quire.serve.answers.logprobs import completion_logprobs
 from quire.serve.http.exchange import encoded

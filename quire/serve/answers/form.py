@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from quire.core.records.errors import say
 from quire.engine.front.feed import Piece
-from quire.engine.step.branch import Answer
+from quire.engine.step.runs.branch import Answer
 from quire.serve.answers.token_words import TokenWords
 from quire.serve.http.errors import ApiError
 

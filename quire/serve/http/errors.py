@@ -12,7 +12,7 @@ from typing import Any
 
 from quire.core.records.errors import InputError, MissingExtra, QuireError, StateError
 from quire.engine.front.stream import RunFailed
-from quire.engine.submission import EngineBusy
+from quire.engine.setup.submission import EngineBusy
 
 RETRY_AFTER = {"retry-after": "1"}
 TYPES = {

@@ -12,8 +12,8 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from quire.core.cache import Cache
-from quire.engine.engine import Engine
 from quire.engine.llm import LLM
+from quire.engine.runner.engine import Engine
 from quire.engine.watch import parts, troubles
 from quire.serve.metrics.families import Families
 from quire.serve.metrics.outer_metrics import disk_metrics, store_metrics, transfer_metrics

@@ -10,9 +10,9 @@ from typing import Any
 
 from quire.core.records.reports.receipt import Receipt
 from quire.core.records.request import Int32
-from quire.engine.engine import Engine
 from quire.engine.llm import LLM
-from quire.engine.step.branch import Run
+from quire.engine.runner.engine import Engine
+from quire.engine.step.runs.branch import Run
 from quire.viewer.source import CacheSource, QueuedRequest, ViewedStep
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
-from quire.engine.step.branch import Run
+from quire.engine.step.runs.branch import Run
 from quire.serve.http.auth import NOBODY
 from quire.serve.metrics.engine_collector import EngineCollector
 from quire.serve.metrics.http_metrics import BETWEEN, HttpMetrics

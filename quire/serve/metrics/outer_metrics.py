@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import Metric
 
 from quire.core.records.errors import MissingExtra
-from quire.engine.engine import Engine
+from quire.engine.runner.engine import Engine
 from quire.serve.metrics.families import Families
 
 if TYPE_CHECKING:

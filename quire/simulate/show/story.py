@@ -66,13 +66,6 @@ def _some_refused(result: Json) -> bool:
     return bool(result.get("refused")) and result.get("hit_rate_of_trace") is not None
 
 
-def hit_rates(result: Json) -> list[tuple[float, str]]:
-    """The hit rate; where requests were refused that of the whole trace first."""
-    if _some_refused(result):
-        return [(result["hit_rate_of_trace"], "hit rate, whole trace"), (result["hit_rate"], RAN)]
-    return [(result["hit_rate"], "hit rate, prompt tokens")]
-
-
 def modelled(result: Json) -> Rows:
     """What the time model says; never a measurement."""
     model = result.get("model") or {}

@@ -3,9 +3,9 @@
 from quire.tiers.disk.folder import DiskFolder, OpenReport
 from quire.tiers.disk.keep.keeper import DiskKeeper
 from quire.tiers.disk.keep.pace import KeeperPace, KeeperReport
+from quire.tiers.disk.pages.tier import DiskCounts, DiskIO, DiskTier
 from quire.tiers.disk.ranks.rank import DiskRank, LocalRank, RankDone
 from quire.tiers.disk.space import DiskLimits, check_index, page_index, slots_for
-from quire.tiers.disk.tier import DiskCounts, DiskIO, DiskTier
 
 __all__ = [
     "DiskCounts",

@@ -15,8 +15,8 @@ from quire.core.records.reports.index_size import index_size
 from quire.tiers.disk.calls.files import Files
 from quire.tiers.disk.log.frames import ManifestHead
 from quire.tiers.disk.log.read import NAME
+from quire.tiers.disk.pages.slots import page_file, slot_bytes
 from quire.tiers.disk.ranks.rank import rank_folders
-from quire.tiers.disk.slots import page_file, slot_bytes
 
 INDEX_BYTES = 200  # of memory per page on disk: its block, its tokens, its place; with blocks of 16 tokens
 CHECKSUM_BYTES = 9 + 4  # of memory per page: its sum, and its block's number after the log was compacted

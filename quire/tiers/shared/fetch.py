@@ -15,8 +15,8 @@ from threading import Lock
 
 import numpy as np
 
-from quire.core.admission.find import Found
-from quire.core.life.writer import Writer
+from quire.core.outside.find import Found
+from quire.core.outside.writer import Writer
 from quire.core.records.errors import QuireError, shown
 from quire.core.records.groups import ALL
 from quire.core.records.plan import COLUMNS, Plan

@@ -14,8 +14,8 @@ from threading import Lock
 
 import numpy as np
 
-from quire.core.admission.find import Found
 from quire.core.cache import Cache
+from quire.core.outside.find import Found
 from quire.core.records.groups import LayerGroup
 from quire.core.records.plan import Kind, MoveColumn, Plan
 from quire.core.records.request import Request

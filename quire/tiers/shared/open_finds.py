@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from quire.core.admission.find import Found
 from quire.core.cache import Cache
+from quire.core.outside.find import Found
 from quire.core.records.request import Request
 
 

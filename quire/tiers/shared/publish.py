@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
 
-from quire.core.admission.find import Found
+from quire.core.outside.find import Found
 from quire.core.records.groups import ALL
 from quire.core.records.identity import Scope
 from quire.core.records.request import Request

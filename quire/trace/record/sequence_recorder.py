@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
 
 from quire.core.records.identity import Scope
-from quire.core.state.sequence import Sequence
+from quire.core.state.sequence import Sequence, shared_scope
 from quire.trace.record.recorder import ArrivedRequest, TraceRecorder
 
 MOST_OPEN = 1 << 16  # sequences, suspended ones included
@@ -17,7 +17,7 @@ MOST_OPEN = 1 << 16  # sequences, suspended ones included
 
 def watched_scope(sequence: Sequence, number: int) -> Scope:
     """What a sequence shares its blocks under: with an encoder's input, if it reads one; alone, if it may not."""
-    scope = sequence.prepared._scope if sequence.request.reuse else None
+    scope = shared_scope(sequence)
     return Scope(space=number) if scope is None else scope
 
 

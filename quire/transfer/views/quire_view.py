@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from quire.core.cache import Cache
-from quire.core.life.setbacks import Finished
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.groups import LayerGroup
 from quire.core.records.plan import Plan
 from quire.core.records.request import Int32, Request
 from quire.core.records.span import Span
+from quire.core.sequences.setbacks import Finished
 from quire.core.state.claim import Claim
 from quire.core.state.claims import Claims
 from quire.core.state.hold import Hold

@@ -11,7 +11,7 @@ from typing import Any
 
 from quire.tiers import ArenaTier, Bytes, PageLayout
 from quire.tiers.disk import DiskIO, LocalRank, RankDone
-from quire.tiers.disk.slots import Failed, Sums
+from quire.tiers.disk.pages.slots import Failed, Sums
 
 from ..rank_process import RankProcess, answer
 from .rig import BLOCK, DISK, FINGERPRINT, HOST

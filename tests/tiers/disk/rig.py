@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from quire import Cache, CacheConfig, LayerGroup, Refusal, Request, Scope, TierConfig
-from quire.core.admission.prefetch import Prefetch
+from quire.core.outside.prefetch import Prefetch
 from quire.tiers import ArenaTier, Bytes, PageLayout
 from quire.tiers.disk import DiskFolder, DiskIO, DiskKeeper, KeeperPace
 from quire.tiers.disk.calls.files import REAL_FILES, Files

@@ -15,12 +15,12 @@ import pytest
 from quire import CacheConfig, InputError, StateError, TierConfig
 from quire.core.records.config import Eviction
 from quire.tiers.disk import DiskFolder, DiskIO, DiskLimits, OpenReport, slots_for
+from quire.tiers.disk.calls.owner import model_folder
 from quire.tiers.disk.log.frames import HEAD_BYTES
 from quire.tiers.disk.log.manifest import NEW_NAME
 from quire.tiers.disk.log.mark import MARK_NAME
 from quire.tiers.disk.log.read import NAME
 from quire.tiers.disk.log.records import PIECE, payloads, unpack_changes
-from quire.tiers.disk.owner import model_folder
 from quire.tiers.disk.space import page_index
 
 from .stand_ins import Faults, FaultyFiles

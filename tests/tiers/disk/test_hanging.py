@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 from quire import Request, Scope, StateError, check
-from quire.core.admission.prefetch import Prefetch
-from quire.core.life.setbacks import Finished
+from quire.core.outside.prefetch import Prefetch
 from quire.core.records.plan import MoveColumn, Plan
+from quire.core.sequences.setbacks import Finished
 from quire.tiers import Bytes
 from quire.tiers.disk import DiskFolder, DiskIO, KeeperPace
 from quire.tiers.disk.calls.files import File, RealFiles
+from quire.tiers.disk.calls.owner import model_folder
 from quire.tiers.disk.examine import examine
 from quire.tiers.disk.log.read import NAME
-from quire.tiers.disk.owner import model_folder
 
 from .rig import BY_HAND, DISK, FINGERPRINT, OFTEN, PAGE, Kept, page_of, prompt
 from .test_tier import flip

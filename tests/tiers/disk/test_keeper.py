@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from quire import Cache, CacheConfig, InputError, Request, Scope, StateError, TierConfig, check
-from quire.core.admission.prefetch import Prefetch
+from quire.core.outside.prefetch import Prefetch
 from quire.core.records.plan import MoveColumn, Plan
 from quire.tiers import Mover, PageLayout
 from quire.tiers.disk import DiskKeeper, KeeperPace
+from quire.tiers.disk.calls.owner import model_folder
 from quire.tiers.disk.examine import examine
 from quire.tiers.disk.log.read import NAME
-from quire.tiers.disk.owner import model_folder
 
 from .rig import BLOCK, DISK, FINGERPRINT, HOST, OFTEN, PAGE, Kept, page_of, prompt
 from .stand_ins import Faults, FaultyFiles

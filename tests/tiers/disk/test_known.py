@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from quire.tiers.disk import OpenReport
-from quire.tiers.disk.known import FewNumbers, KnownBlocks
+from quire.tiers.disk.log.known import FewNumbers, KnownBlocks
 
 from .test_folder import opened, stored
 from .world import changes, page_of, places_of

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from quire import Cache, CacheConfig, InputError, LayerGroup, Request, Scope, StateError, TierConfig, check
-from quire.core.admission.prefetch import Prefetch
+from quire.core.outside.prefetch import Prefetch
 from quire.core.state.claim import Refusal
 from quire.tiers import ArenaTier, Bytes, PageLayout
 from quire.tiers.disk import DiskFolder, DiskKeeper, LocalRank
+from quire.tiers.disk.calls.owner import model_folder
 from quire.tiers.disk.examine import examine
-from quire.tiers.disk.owner import model_folder
 from quire.tiers.disk.ranks.ranked_tier import RankedTier
 
 from .rank_worker import PART, OneRank, RemoteRank

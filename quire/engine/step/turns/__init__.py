@@ -1,1 +1,1 @@
-"""Whose turn it is: tenants, the rounds in which they compute, and the seats that they share."""
+"""Whose turn it is: the rounds in which tenants compute, and the seats that they share."""

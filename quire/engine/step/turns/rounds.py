@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 
-from quire.engine.step.branch import Branch, Run
-from quire.engine.step.turns.tenant import Tenant, Together, TokenKey
-from quire.engine.step.work import Work
+from quire.engine.step.runs.branch import Branch, Run
+from quire.engine.step.runs.tenant import Tenant, Together, TokenKey
+from quire.engine.step.runs.work import Work
 
 REACH = 8  # rounds: the most that a tenant may be ahead of the others, or behind them
 MOST_DEBTS = 1024  # tenants remembered that left while they were ahead

@@ -15,9 +15,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from heapq import heapify, heappop, heappush
 
-from quire.engine.step.branch import Branch
+from quire.engine.step.runs.branch import Branch
+from quire.engine.step.runs.tenant import Tenant, TokenKey
 from quire.engine.step.turns.rounds import Rounds
-from quire.engine.step.turns.tenant import Tenant, TokenKey
 
 SeatKey = tuple[int, int, TokenKey, int]
 

@@ -16,8 +16,8 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from quire.core.admission.prefetch import Prefetch
 from quire.core.cache import Cache
+from quire.core.outside.prefetch import Prefetch
 from quire.core.records.errors import QuireError, StateError
 from quire.core.records.request import Request
 from quire.core.state.claim import Refusal

@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 from quire.core.cache import Cache
-from quire.core.life.writer import as_run
+from quire.core.outside.writer import as_run
 from quire.integrations.vllm.common.orders import Copy, Part, StepOrders
 from quire.integrations.vllm.reports.connector_counts import ConnectorCounts
 from quire.integrations.vllm.requests.jobs import CopyJob, OpenJobs

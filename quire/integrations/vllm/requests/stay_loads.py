@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quire.core.admission.find import Found
+from quire.core.outside.find import Found
 from quire.integrations.vllm.common.orders import Part
 from quire.integrations.vllm.requests.jobs import CopyJob
 from quire.integrations.vllm.requests.tables import NULL, Tables

@@ -4,7 +4,7 @@ PageStores' to say."""
 from __future__ import annotations
 
 from quire.core.cache import Cache
-from quire.core.life.writer import Writer
+from quire.core.outside.writer import Writer
 from quire.core.state.claim import Refusal
 from quire.integrations.vllm.common.cache_groups import HOST
 from quire.integrations.vllm.requests.jobs import CopyJob

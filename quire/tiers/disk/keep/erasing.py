@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from quire.core.records.lasting import LastingChanges, LastingPages
 from quire.tiers.base import TierError
+from quire.tiers.disk.pages.slots import Unanswered
+from quire.tiers.disk.pages.tier import DiskTier
 from quire.tiers.disk.ranks.ranked_tier import RankedTier
-from quire.tiers.disk.slots import Unanswered
-from quire.tiers.disk.tier import DiskTier
 
 Slot = tuple[int, int]  # first group of the pool, slot
 Column = NDArray[np.int32]

@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from quire.core.admission.prefetch import Prefetch
 from quire.core.cache import Cache
+from quire.core.outside.prefetch import Prefetch
 from quire.core.records.errors import StateError, say
 from quire.core.records.identity import Scope
 from quire.core.records.plan import Plan
@@ -31,7 +31,7 @@ from quire.tiers.disk.keep.keeping import Keeping, OnSetbacks
 from quire.tiers.disk.keep.pace import KeeperPace, KeeperReport
 from quire.tiers.disk.keep.scrub import Scrubber
 from quire.tiers.disk.log.manifest import EMPTY
-from quire.tiers.disk.slots import Failed
+from quire.tiers.disk.pages.slots import Failed
 
 T = TypeVar("T")
 

@@ -22,18 +22,18 @@ from typing import TypeVar
 import numpy as np
 
 from quire.core.cache import Cache
-from quire.core.life.setbacks import Finished
 from quire.core.records.errors import BrokenInvariant, QuireError, StateError, say
 from quire.core.records.lasting import LastingChanges
 from quire.core.records.plan import MoveColumn, Plan
+from quire.core.sequences.setbacks import Finished
 from quire.tiers.disk.calls.files import FullDisk, reason
 from quire.tiers.disk.folder import DiskFolder
 from quire.tiers.disk.keep.erasing import Erasing
 from quire.tiers.disk.keep.pace import KeeperPace, KeeperReport
 from quire.tiers.disk.log.manifest import DamagedLog
+from quire.tiers.disk.pages.slots import Failed, NoVerdict, Unanswered
+from quire.tiers.disk.pages.tier import DiskTier
 from quire.tiers.disk.ranks.ranked_tier import RankedTier, RanksMover
-from quire.tiers.disk.slots import Failed, NoVerdict, Unanswered
-from quire.tiers.disk.tier import DiskTier
 from quire.tiers.mover import Mover
 
 QUIET_SECONDS = 1.0  # between looks, at most, when there was nothing to do

@@ -10,9 +10,9 @@ from threading import Event, Thread
 import numpy as np
 
 from quire.core.records.errors import InputError, StateError, say
+from quire.tiers.disk.pages.slots import Failed, NoVerdict
+from quire.tiers.disk.pages.tier import DiskTier
 from quire.tiers.disk.ranks.ranked_tier import RankedTier
-from quire.tiers.disk.slots import Failed, NoVerdict
-from quire.tiers.disk.tier import DiskTier
 
 AT_ONCE = 8  # pages
 SOUND = NoVerdict()

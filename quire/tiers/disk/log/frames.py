@@ -17,7 +17,7 @@ import numpy as np
 
 from quire.core.records.errors import InputError, say
 from quire.tiers.base import Bytes, first_of
-from quire.tiers.disk.checksum import checksum
+from quire.tiers.disk.pages.checksum import checksum
 
 FORMAT = 1
 POOLED = 2  # the same, of groups that share pools; who knows only the other must not take their slots for apart

@@ -18,7 +18,7 @@ from quire.core.records.lasting import BlockNodes, LastingPages
 from quire.tiers.base import first_of
 from quire.tiers.disk.log.frames import CHANGES, Log
 from quire.tiers.disk.log.records import Changes, unpack_changes
-from quire.tiers.disk.slots import Sums
+from quire.tiers.disk.pages.slots import Sums
 
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]

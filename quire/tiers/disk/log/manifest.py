@@ -23,7 +23,6 @@ from quire.core.records.errors import say
 from quire.core.records.lasting import LastingChanges, LastingPages
 from quire.tiers.base import Bytes
 from quire.tiers.disk.calls.files import File, Files, read_all, write_all
-from quire.tiers.disk.known import KnownBlocks
 from quire.tiers.disk.log.clear import clear_log, packed
 from quire.tiers.disk.log.frames import (
     CHANGES,
@@ -38,11 +37,12 @@ from quire.tiers.disk.log.frames import (
     scan,
     unpack_head,
 )  # fmt: skip
+from quire.tiers.disk.log.known import KnownBlocks
 from quire.tiers.disk.log.load import Contents, only, read_log, some_nodes
 from quire.tiers.disk.log.mark import DurableMark
 from quire.tiers.disk.log.read import NAME, ReadManifest
 from quire.tiers.disk.log.records import NO_NODES, NO_PAGES, NO_SUMS, payloads, unpack_changes
-from quire.tiers.disk.slots import Sums
+from quire.tiers.disk.pages.slots import Sums
 
 NEW_NAME = "manifest.new"
 COPY_BYTES = 1 << 20  # what compaction copies at once while others append

@@ -13,7 +13,7 @@ import numpy as np
 
 from quire.tiers.base import Bytes
 from quire.tiers.disk.calls.files import Files, read_all, write_all
-from quire.tiers.disk.checksum import checksum
+from quire.tiers.disk.pages.checksum import checksum
 
 MARK_NAME = "durable"
 MARK_BYTES = 16

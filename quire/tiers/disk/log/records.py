@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from quire.core.records.errors import InputError, say
 from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
 from quire.tiers.base import Bytes
-from quire.tiers.disk.slots import Sums
+from quire.tiers.disk.pages.slots import Sums
 
 NUM_COUNTS = 8
 PIECE = 1 << 17  # rows of one frame

@@ -19,10 +19,10 @@ from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.plan import MoveColumn, Plan
 from quire.tiers.base import Bytes, TierInfo
 from quire.tiers.disk.calls.watch import DiskWatch
-from quire.tiers.disk.checksum import checksum
+from quire.tiers.disk.pages.checksum import checksum
+from quire.tiers.disk.pages.slots import UNKNOWN, WRONG, Failed, NoVerdict, Sums, Unanswered
+from quire.tiers.disk.pages.tier import DiskCounts
 from quire.tiers.disk.ranks.rank import DiskRank, LocalRank, disk_slots
-from quire.tiers.disk.slots import UNKNOWN, WRONG, Failed, NoVerdict, Sums, Unanswered
-from quire.tiers.disk.tier import DiskCounts
 
 T = TypeVar("T")
 Slots = NDArray[np.int32]

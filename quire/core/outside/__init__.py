@@ -1,0 +1,1 @@
+"""Pages from and for outside: find, writer, prefetch, holds, what is lost, forgotten or lasts, and events."""

@@ -1,0 +1,45 @@
+"""Which rows a call speaks of: those of one sequence, of several, or an array of rows. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from quire.core.records.errors import BrokenInvariant, UnknownError, listed, say, shown
+from quire.core.records.request import Int32, check_tokens
+from quire.core.state.registry import Registry
+from quire.core.state.sequence import Sequence, own_row
+from quire.core.state.setup import Setup
+
+Sequences = Sequence | Iterable[Sequence] | Int32
+
+
+def rows_of(setup: Setup, sequences: Sequences) -> Int32:
+    """Rows of one sequence, of several, or as given: an int32 array of rows is taken as it is."""
+    if isinstance(sequences, np.ndarray):
+        check_tokens(sequences, "an array of rows")
+        return sequences
+    many = [sequences] if isinstance(sequences, Sequence) else listed("sequences", sequences)
+    for sequence in many:
+        own_row(setup, sequence)
+    return np.fromiter((sequence.row for sequence in many), np.int32, len(many))
+
+
+def sequences_of(registry: Registry, rows: Int32) -> list[Sequence]:
+    """The live sequences of some rows, for a message: whoever is asked by row knows them by id too."""
+    by_row = {sequence.row: sequence for sequence in registry.sequences.values()}
+    return [by_row[row] for row in rows.tolist() if row in by_row]
+
+
+def wrong_rows(registry: Registry, verb: str, rows: Int32) -> UnknownError:
+    """Why some rows are no batch: the first that no live sequence has, or else the first sequence that is twice."""
+    live = {sequence.row for sequence in registry.sequences.values()}
+    unknown = [row for row in rows.tolist() if row not in live]
+    if unknown:
+        return UnknownError(say(verb, f"row {unknown[0]} is of no live sequence", "pass rows of live sequences"))
+    found = sequences_of(registry, rows)
+    twice = next((one for place, one in enumerate(found) if one in found[:place]), None)
+    if twice is None:
+        raise BrokenInvariant(f"{verb}: rows {rows.tolist()} were refused, and all are live")
+    return UnknownError(say(verb, f"sequence {shown(twice.id)} is given twice", "pass each once"))

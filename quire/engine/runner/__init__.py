@@ -1,0 +1,1 @@
+"""The engine itself: steps one after the other, their warm-up, and what is recorded of them."""

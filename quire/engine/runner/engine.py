@@ -1,0 +1,400 @@
+"""Engine: a model and a cache, step by step. One thread drives it; `Loop` lets many submit.
+
+submit -> waiting | next_turn -> plans run -> pack -> forward -> advance | answers
+                  '---------------- step, again and again ---------------'
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from quire.core.cache import Cache
+from quire.core.records.errors import StateError, say
+from quire.core.records.identity import Scope
+from quire.core.records.request import PLAIN, Int32, Request
+from quire.core.records.retain import Retention
+from quire.core.records.span import Span
+from quire.core.sequences.setbacks import Setback
+from quire.core.state.prepared import Prepared
+from quire.engine.choose.grammar import Grammars
+from quire.engine.choose.sampling import Sampling, checked_sampling
+from quire.engine.choose.token_mask import TokenMask
+from quire.engine.choose.token_rules import check_ids, rules_of
+from quire.engine.model.attention import AttentionStep
+from quire.engine.model.batch import Segment, pack
+from quire.engine.model.layers import KvShape, Model
+from quire.engine.model.pages import Pages
+from quire.engine.outer.connector import Connector, StepParticipant
+from quire.engine.outer.connector_side import ConnectorSide
+from quire.engine.outer.disk_side import check_disk_index
+from quire.engine.outer.outer_memory import OuterMemory
+from quire.engine.runner.recording import RunRecorder
+from quire.engine.runner.warmup import WarmUp
+from quire.engine.setup.fitting import memory_in_words
+from quire.engine.setup.settings import EngineConfig
+from quire.engine.setup.submission import (
+    LESS,
+    Away,
+    EngineBusy,
+    TokenPrompt,
+    check_begun,
+    check_limits,
+    check_scope,
+    in_words,
+    mask_of,
+    parted,
+    prepared_request,
+    with_room,
+)
+from quire.engine.step.advance import Advance
+from quire.engine.step.plan_runner import PlanRunner
+from quire.engine.step.report import Stats, StepReport, Stopwatch
+from quire.engine.step.runs.beam import beams_of
+from quire.engine.step.runs.branch import NO_DRAFTS, Branch, Finish, Listener, Run
+from quire.engine.step.runs.tenant import Together
+from quire.engine.step.runs.work import Turn
+from quire.engine.step.schedule import Scheduler
+from quire.tiers.base import Tier
+from quire.trace.record.block_ids import read_key
+from quire.trace.record.recorder import TraceRecorder
+
+if TYPE_CHECKING:
+    from quire.engine.outer.disk_side import DiskConfig
+    from quire.tiers.shared import SharedConfig
+
+PLAIN_SAMPLING = Sampling()
+_log = logging.getLogger("quire.engine")
+
+
+class Engine:
+    """Continuous batching over a Quire cache. Its numbers are the cache's promises: no step exceeds its budget."""
+
+    def __init__(
+        self, model: Model, config: EngineConfig, *, connector: Connector | None = None,
+        colder: Sequence[Tier] | None = None, clock: Callable[[], float] = time.monotonic,
+        record: str | Path | None = None, shared: SharedConfig | str | Path | None = None,
+        disk: DiskConfig | str | Path | None = None,
+    ) -> None:  # fmt: skip
+        self.model, self.config, self.clock = model, config, clock
+        cache = config.cache_config(model.groups(config.block_size, config.snapshot_every))
+        if disk is not None:
+            check_disk_index(cache)
+        self.cache = Cache(cache, clock=clock)
+        self.pages = Pages(model, self.cache.config, colder)
+        self.plans = PlanRunner(self.cache, self.pages.mover)
+        self.connector_side = ConnectorSide(self.cache, connector, model.recurrent)
+        self.scheduler = Scheduler(self.cache, config, self.plans.carry)
+        self.runs: dict[object, Run] = {}
+        self.advance = Advance(
+            self.cache, self.scheduler, model.eos_ids, carry=self.plans.carry, let_go=self._let_go,
+            finish=self._finish, fail=self.fail, clock=clock,
+        )  # fmt: skip
+        self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
+        self.vocabulary = int(model.module.config.get_text_config().vocab_size)
+        self.grammars = Grammars(model.tokenizer, model.eos_ids)
+        self._numbers = count()
+        self.participants: list[StepParticipant] = []  # they take part in every step: a peer, a publisher
+        self.closed = False
+        self.recording: RunRecorder | None = None
+        try:
+            self.outer = OuterMemory((model, self.cache, self.pages), shared, disk, self.plans.carry)
+        except BaseException:
+            self.close()
+            raise
+        self.shared_side, self.disk_side = self.outer.shared, self.outer.disk
+        self.participants += self.outer.sides()
+        if record is not None:
+            self.record(record)
+        self.stats = Stats()
+        _log.info("an engine for %r: %s", model, memory_in_words(self.cache.config))
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    def submit(
+        self, tokens: Int32 | Sequence[int] | TokenPrompt, sampling: Sampling = PLAIN_SAMPLING, *, scope: Scope = PLAIN,
+        retention: Retention | None = None, listener: Listener | None = None, tenant: str | Together | None = None,
+        mask: TokenMask | None = None, begun: Sequence[int] | Away = (),
+    ) -> Run:  # fmt: skip
+        """Queue a prompt; what can never be served is refused here. `tenant`: whose turns it takes; None: its own.
+
+        `mask` says which tokens may come next, the first one first; that of `structured_outputs` is made here without.
+        `begun`: tokens of its one answer that another engine has made. It goes on behind them; its listener hears all.
+        `AWAY`: its KV comes from a peer (see `adopt`).
+        """
+        self._check_place()
+        prompt, uncut = parted(tokens, self.vocabulary)
+        check_scope(scope, retention)
+        check_limits(self.model, self.config, len(prompt), checked_sampling(sampling))
+        check_ids(sampling, self.vocabulary)
+        check_begun(begun, sampling, self.vocabulary)
+        rules = rules_of(sampling, prompt, self.model.eos_ids, self.model.tokenizer)
+        mask = mask_of(self.grammars, mask, sampling)
+        number = next(self._numbers)
+        request = Request(
+            (number, -1), prompt, scope, beams=sampling.beams, retention=retention, max_new_tokens=sampling.max_tokens,
+            uncut=uncut, tenant=None if isinstance(tenant, Together) else tenant,
+        )  # fmt: skip
+        prepared = prepared_request(self.cache, with_room(self.config, request), sampling.max_tokens)
+        seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
+        run = Run(request, sampling, seed, listener, self.clock())
+        run.arrival, run.rules, run.beams = number, rules, beams_of(sampling, self.model.eos_ids)
+        branch = Branch(run, 0, request.id, prompt)
+        branch.mask = mask
+        run.branches.append(branch)
+        self.runs[run.id] = run
+        self.scheduler.rounds.enter(run, tenant)
+        if self.recording is not None:
+            self.recording.submitted(run)
+        self._begin(branch, begun, prepared)
+        return run
+
+    def _begin(self, branch: Branch, begun: Sequence[int] | Away, prepared: Prepared) -> None:
+        if isinstance(begun, Away):
+            self.scheduler.expect(branch)
+        elif len(begun):
+            self.advance.begin(branch, [int(token) for token in begun])
+        else:
+            self.scheduler.put(branch)
+            branch.prepared = prepared
+            branch.prefetch = self.outer.prefetch(branch.run.request, self.clock)
+
+    def _check_place(self) -> None:
+        """Refuse whoever comes when it is closed or full."""
+        if self.closed:
+            raise StateError(say("submit", "the engine is closed", "make a new one"))
+        if len(self.runs) >= self.config.max_waiting:
+            fact = f"{len(self.runs)} runs are in the engine, max_waiting is {self.config.max_waiting}"
+            raise EngineBusy(say("submit", fact, "submit again when some are done"))
+
+    def record(self, path: str | Path, *, key_file: str | Path | None = None) -> TraceRecorder:
+        """Write a trace of what is served from now on: when it came, how long it was, keyed ids of its blocks.
+
+        `path`: JSON lines, plain or gzip, complete when the engine, or what this returns, is closed. No step waits for
+        it or fails by it. Recordings with one `key_file` can be joined.
+        """
+        if self.recording is not None and self.recording.recorder.is_open:
+            fact = f"{self.recording.recorder!r} is open"
+            raise StateError(say(f"a recording in {str(path)!r}", fact, "close that one first"))
+        key = None if key_file is None else read_key(key_file)
+        recorder = TraceRecorder(path, self.config.block_size, key=key, clock=self.clock)
+        self.recording = RunRecorder(recorder)
+        return recorder
+
+    def adopt(self, branch: Branch, first: int | torch.Tensor, reused: int) -> None:
+        """A prompt's KV has come from a peer, with its first token, or its last logits: it decodes from here on."""
+        branch.sequence = self.cache.sequence(branch.id)
+        branch.run.reused = reused
+        times, now = branch.run.times, self.clock()
+        times.admitted, times.first_token, times.last_token = times.admitted or now, now, now
+        self.advance.begin(branch, first)
+
+    def cancel(self, run: Run) -> bool:
+        """Stop it where it is; False when it is done already. What its answers have so far stays readable."""
+        if run.done or self.runs.get(run.id) is not run:
+            return False
+        self._stop(run, "cancelled")
+        return True
+
+    def fail(self, run: Run, why: str) -> None:
+        """End it with an error; nothing that it has not committed is kept."""
+        run.error = why
+        self._stop(run, "error")
+
+    def give_up(self, run: Run, why: str) -> None:
+        """End it with an error after a fault: its pages are left as they are."""
+        run.error = why
+        for branch in run.branches:
+            branch.end_prefetch()
+        run.branches.clear()
+        self._stop(run, "error")
+
+    def _stop(self, run: Run, finish: Finish) -> None:
+        for branch in list(run.branches):
+            self.advance.end(branch, store=False)
+        for answer in run.answers:
+            answer.finish = answer.finish or finish
+        self._finish(run)
+
+    def _finish(self, run: Run) -> None:
+        run.done = True
+        run.times.finished = self.clock()
+        if self.runs.pop(run.id, None) is not None:
+            self.scheduler.rounds.leave(run)
+        if self.recording is not None:
+            self.recording.finished(run)
+        if run.listener is not None:
+            try:
+                run.listener.over(run)
+            except Exception as error:  # its own run is over in any case
+                run.error = run.error or f"its listener failed: {type(error).__name__}: {error}"
+
+    # -- one step ----------------------------------------------------------------------------------------------------
+
+    def step(self) -> StepReport | None:
+        """Compute one batch; None when there is nothing to do."""
+        watch = Stopwatch()
+        self.connector_side.free()
+        for one in self.participants:
+            one.step()
+        if not self.runs:
+            self.plans.settle()
+            return None
+        turn = self._next_turn()
+        watch.mark("schedule")
+        self._settle(turn)
+        watch.mark("moves")
+        works = list(turn.works.values())
+        num_tokens = turn.num_tokens
+        if num_tokens > self.config.max_num_tokens:
+            fact = f"{num_tokens} tokens are due, max_num_tokens is {self.config.max_num_tokens}"
+            raise StateError(say("a step", fact, "this is a fault of the scheduler: report it"))
+        if works:
+            logits = self._compute([work.segment() for work in works], watch)
+            self.outer.note_computed(works)
+            self.advance.after(works, logits)
+            watch.mark("advance")
+        report = StepReport(num_tokens, len(works), len(turn.admitted), len(self.scheduler.waiting), watch.seconds)
+        self.stats.add(report)
+        return report
+
+    def _next_turn(self) -> Turn:
+        """A turn in which something is computed or refused. Branches that hold pages they cannot use give them back."""
+        while True:
+            mark = self.outer.hold_mark
+            turn = self.scheduler.next_turn()
+            for branch, refusal in turn.refused:
+                if not branch.run.done:
+                    self.fail(branch.run, f"{in_words(refusal, self.cache.config)}; {LESS}")
+            for branch in [one for one in turn.works if one.run.done]:
+                del turn.works[branch]
+            if turn.works or turn.refused:
+                return turn
+            if self.scheduler.give_way(turn) or (not turn.passed_over and self.scheduler.end_prefetches()):
+                continue
+            held = mark is None or mark != self.outer.hold_mark  # by somebody who copies pages: a moment only
+            if not self.num_lingering and not turn.passed_over and not held:
+                oldest = min(self.runs.values(), key=lambda run: run.order)
+                self.fail(oldest, f"it fits no step, although nothing else runs; {LESS}")
+            return turn
+
+    def _settle(self, turn: Turn) -> None:
+        """Pages are where they belong; branches that lost some compute them again, or wait for new ones."""
+        self.set_back(self.plans.settle(), turn)
+        for branch in turn.admitted:
+            branch.run.times.admitted = branch.run.times.admitted or self.clock()
+            if branch.sequence is not None and branch.run.fresh:
+                branch.run.reused = branch.sequence.start
+        if self.connector_side.brings:
+            for branch in [one for one in turn.works if one in self.scheduler.prompts]:
+                self._bring(branch, turn)
+
+    def set_back(self, setbacks: Iterable[Setback], turn: Turn) -> None:
+        """Promises that failed moves have changed, before their step runs."""
+        for setback in setbacks:
+            self.stats.num_setbacks += 1
+            self._set_back(setback, turn)
+
+    def _set_back(self, setback: Setback, turn: Turn) -> None:
+        branch = next((one for one in self.scheduler.holders if one.sequence is setback.holder), None)
+        if branch is None:
+            return  # a sequence the connector still reads, or one that ended
+        turn.works.pop(branch, None)
+        if setback.lost:
+            self.scheduler.lost(branch)
+            return
+        assert branch.sequence is not None
+        if len(branch.drafts):
+            self.cache.trim(branch.sequence, len(branch.drafts))
+            branch.drafts = NO_DRAFTS
+        if branch in self.scheduler.held or branch.sequence.length < branch.length:
+            self.scheduler.preempt(branch)  # its next token is not in its sequence: it cannot just go on from there
+            return
+        self.scheduler.ready.pop(branch, None)
+        self.scheduler.prompts[branch] = None
+
+    def _bring(self, branch: Branch, turn: Turn) -> None:
+        """Do not compute what the connector can bring."""
+        work, run = turn.works[branch], branch.run
+        assert branch.sequence is not None
+        came = self.connector_side.bring(branch.sequence, work.span)
+        if run.fresh:
+            run.reused += came
+        rest = Span(work.span.start + came, work.span.end)
+        if rest:
+            turn.works[branch] = work._replace(span=rest)
+        else:
+            del turn.works[branch]
+
+    def _compute(self, segments: list[Segment], watch: Stopwatch) -> torch.Tensor:
+        """Logits of the wanted tokens, [wanted, vocabulary]."""
+        packed = pack(self.cache, self._windows, segments, self.model.device)
+        watch.mark("pack")
+        with torch.inference_mode():
+            out = self.model.module(
+                input_ids=packed.ids[None], position_ids=packed.positions[None], use_cache=False,
+                logits_to_keep=packed.wanted, quire_step=AttentionStep(packed, self.pages, self.model.places),
+            )  # fmt: skip
+        logits: torch.Tensor = out.logits[0]
+        watch.mark("model")
+        return logits
+
+    @property
+    def num_lingering(self) -> int:
+        """Sequences whose pages a connector or a peer still reads or fills: the engine is not done before they are."""
+        return self.connector_side.num_lingering + sum(one.num_open for one in self.participants)
+
+    # -- leaving -----------------------------------------------------------------------------------------------------
+
+    def _let_go(self, branch: Branch, store: bool) -> None:
+        sequence, branch.sequence = branch.sequence, None
+        assert sequence is not None
+        self.connector_side.release(sequence, store)
+        if store and self.shared_side is not None:
+            self.shared_side.served(branch)
+
+    def drain(self) -> None:
+        """Step until every run is done."""
+        while (report := self.step()) is not None:
+            if not report.num_tokens:
+                self.outer.rest()
+
+    def warm_up(self) -> int:
+        """Run dummy requests through every part once; they leave nothing behind. Returns tokens computed."""
+        if self.runs or self.stats.num_steps:
+            fact = f"it has computed {self.stats.num_steps} steps, and {len(self.runs)} runs are inside"
+            raise StateError(say("warm-up", fact, "warm up before the first: dummies would push out what is cached"))
+        return WarmUp(self.cache, self.plans, self.config, partial(self._compute, watch=Stopwatch())).run()
+
+    def close(self) -> None:
+        """Cancel what is left and give the memory back; closing again does nothing."""
+        try:
+            for run in list(self.runs.values()):
+                self.cancel(run)
+            if not self.closed:
+                self.plans.settle()
+        finally:
+            if self.recording is not None:
+                self.recording.recorder.close()
+            if not self.closed:
+                self.closed = True
+                untouched = [one.close() for one in self.participants]
+                if all(untouched):  # else somebody may still touch pages: they stay
+                    self.pages.close()
+
+    def __repr__(self) -> str:
+        return f"Engine({self.model!r}, {len(self.runs)} runs inside, {self.stats.num_steps} steps)"
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,190 @@
+"""Run and Branch: what a user asked for, and each answer that is being generated for it. Knows no cache calls.
+
+run --- branch 0   prompt + answer 0      one branch for a plain request, n for n answers,
+    \\-- branch 1   prompt + answer 1      one per live beam for a beam search
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+
+from quire.core.records.reports.receipt import Receipt
+from quire.core.records.request import Int32, Request
+from quire.core.state.prepared import Prepared
+from quire.core.state.sequence import Sequence
+from quire.engine.choose.sampling import Sampling
+from quire.engine.step.runs.prefetch import BranchPrefetch
+from quire.engine.step.runs.tenant import NO_DEADLINE, Tenant
+from quire.engine.step.runs.times import RunTimes, Times
+
+if TYPE_CHECKING:
+    import torch
+
+    from quire.engine.choose.logprobs import TokenLogprobs
+    from quire.engine.choose.token_mask import TokenMask
+    from quire.engine.choose.token_rules import TokenRules
+    from quire.engine.step.runs.beam import Beams
+
+Finish = Literal["eos", "stop", "length", "cancelled", "error"]
+
+
+@dataclass(slots=True)
+class Answer:
+    """One answer, complete or so far."""
+
+    tokens: list[int] = field(default_factory=list)
+    finish: Finish | None = None  # None: not complete
+    score: float | None = None  # of a beam search
+    logprobs: list[TokenLogprobs] = field(default_factory=list)  # one per token, if they were asked for
+
+    def __repr__(self) -> str:
+        score = "" if self.score is None else f", score {self.score:.3f}"
+        return f"Answer({len(self.tokens)} tokens, {self.finish or 'not complete'}{score})"
+
+
+class Listener(Protocol):
+    """Hears tokens as they come, in the engine's thread. It must not block."""
+
+    def hear(self, run: Run, branch: int, tokens: list[int]) -> bool:
+        """New tokens of one answer, whose `finish` is set if they are its last; True: it shall end here."""
+        ...
+
+    def over(self, run: Run) -> None:
+        """The run is done; its answers are final."""
+        ...
+
+
+class Run:
+    """One submitted request and its answers."""
+
+    __slots__ = (
+        "answers", "arrival", "beams", "branches", "computed", "deadline", "done", "error", "fallback", "id",
+        "keeps_logits", "listener", "logits", "num_preemptions", "receipt", "received", "request", "reused", "rules",
+        "sampling", "seed", "tenant", "times",
+    )  # fmt: skip
+
+    def __init__(self, request: Request, sampling: Sampling, seed: int, listener: Listener | None, now: float) -> None:
+        self.id = request.id
+        self.arrival = 0  # order of submission: of equals who came first goes first
+        self.tenant = Tenant(request.id)  # as which it takes turns
+        self.deadline = NO_DEADLINE  # of equal turns the earliest goes first; no run has one yet
+        self.request = request
+        self.sampling = sampling
+        self.seed = seed
+        self.listener = listener
+        self.answers = [Answer() for _ in range(sampling.n)]
+        self.branches: list[Branch] = []  # live ones; of a beam search the live beams, best first
+        self.beams: Beams | None = None
+        self.rules: TokenRules | None = None  # None: no field is about particular tokens
+        self.done = False
+        self.error: str | None = None
+        self.receipt: Receipt | None = None  # why no more was reused when it was first admitted, if receipts are made
+        self.reused = 0  # prompt tokens that were not computed when it was first admitted
+        self.computed = 0  # tokens computed for it so far, again or not
+        self.num_preemptions = 0
+        self.keeps_logits = False  # those of its last step, for the peer that decodes
+        self.logits: torch.Tensor | None = None
+        self.received = 0  # bytes of its prompt's KV that a peer has sent
+        self.fallback = ""  # why a prompt that a peer should have sent was computed here
+        self.times = Times(now)
+
+    @property
+    def prompt(self) -> Int32:
+        """Its tokens."""
+        return self.request.tokens
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Who comes first within a tenant: by priority, then by submission."""
+        return self.sampling.priority, self.arrival
+
+    @property
+    def fresh(self) -> bool:
+        """It has computed nothing yet that it could reuse itself."""
+        return not self.num_preemptions and not self.times.first_token
+
+    @property
+    def time_to_first_token(self) -> float:
+        """Seconds from submission until the first token of an answer was on the host; nan when none came."""
+        return self.times.first_token - self.times.submitted if self.times.first_token else float("nan")
+
+    @property
+    def user_times(self) -> RunTimes:
+        """How long it took for whoever asked."""
+        return self.times.seen(max(len(answer.tokens) for answer in self.answers))
+
+    def __repr__(self) -> str:
+        state = "failed" if self.error else "done" if self.done else f"{len(self.branches)} branches"
+        return f"Run({self.id!r}, {len(self.prompt)} tokens, {state})"
+
+
+class Branch:
+    """Tokens of one answer in the making, behind its prompt. `sequence` is its hold on pages; None while it waits."""
+
+    __slots__ = (
+        "_buffer", "drafts", "id", "index", "length", "log_probs", "mask", "prefetch", "prepared", "run", "sequence",
+    )  # fmt: skip
+
+    def __init__(self, run: Run, index: int, id: Hashable, tokens: Int32) -> None:
+        self.run = run
+        self.index = index  # which answer it makes
+        self.id = id  # of its sequence
+        self.length = len(tokens)
+        self._buffer = np.empty(self.length + max(16, run.sampling.max_tokens), np.int32)
+        self._buffer[: self.length] = tokens
+        self.sequence: Sequence | None = None
+        self.prepared: Prepared | None = None  # its next claim, while it waits
+        self.prefetch: BranchPrefetch | None = None  # pages on their way, while it waits for the first time
+        self.drafts: Int32 = _NONE  # guessed tokens that this step computes beside its last one
+        self.mask: TokenMask | None = None  # what may come next; None: anything
+        self.log_probs: torch.Tensor | None = None  # a beam's, while it waits for the others
+
+    @property
+    def tokens(self) -> Int32:
+        """Prompt and answer so far (a view)."""
+        return self._buffer[: self.length]
+
+    @property
+    def answer(self) -> Int32:
+        """The answer so far (a view)."""
+        return self._buffer[len(self.run.prompt) : self.length]
+
+    @property
+    def age(self) -> tuple[int, int, int]:
+        """Who comes first within a tenant: by priority, then by submission, then by number."""
+        run = self.run
+        return run.sampling.priority, run.arrival, self.index
+
+    def __repr__(self) -> str:
+        return f"Branch({self.id!r}, answer {self.index}, {self.length} tokens)"
+
+    def append(self, tokens: list[int]) -> None:
+        """New tokens of the answer."""
+        if self.length + len(tokens) > len(self._buffer):
+            self._buffer = np.concatenate([self._buffer, np.empty(len(self._buffer), np.int32)])
+        self._buffer[self.length : self.length + len(tokens)] = tokens
+        self.length += len(tokens)
+        if self.mask is not None:
+            for token in tokens:
+                self.mask.accept(token)
+
+    def end_prefetch(self) -> None:
+        """It has pages of its own now, or wants none."""
+        prefetch, self.prefetch = self.prefetch, None
+        if prefetch is not None:
+            prefetch.close()
+
+    def request(self) -> Request:
+        """What to claim: the prompt, or the prompt and what was generated before it lost its pages."""
+        first = self.run.request
+        if self.length == len(first.tokens):
+            return first if first.id == self.id else replace(first, id=self.id, beams=1)
+        return replace(first.continued(self.tokens.copy(), len(first.tokens)), id=self.id)
+
+
+_NONE = np.empty(0, np.int32)
+NO_DRAFTS = _NONE
