@@ -15,6 +15,7 @@ from fuzzing.world.plain import Admission, Budget, Skip
 MAX_HELD = 3  # readers of prompts
 MAX_FOUND = 3
 MAX_LATE = 4  # background plans at once
+MOMENTS = (1 / 64, 1 / 64, 1 / 64, 1 / 4, 1, 2, 30)  # seconds
 
 
 class Driver(Choices):
@@ -71,6 +72,8 @@ class Driver(Choices):
 
     def serve(self) -> None:
         """Requests that come, are computed and go: the cache fills up with what they leave."""
+        if self.chance_where_long(0.5):
+            self.refresh()
         admission = self.player.add(self.batch(), NO_LIMITS)
         self.player.settle(self.bad())
         self.player.compute(list(self.player.ready()))
@@ -324,8 +327,8 @@ class Driver(Choices):
             self.player.take_changes(self.chance(0.2))
 
     def refresh(self) -> None:
-        """Time passes."""
-        self.player.refresh(self.rng.randint(0, 3))
+        """Time passes; in long worlds often so little that what came later is of the same age."""
+        self.player.refresh(self.rng.randint(0, 3) if self.scale == 1 else self.rng.choice(MOMENTS))
 
     def flush(self) -> None:
         """A router hears what happened."""

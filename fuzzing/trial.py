@@ -177,7 +177,7 @@ class Trial:
             same(f"{subject.store} after a call that must change nothing", subject.dump(), was)
             same(f"events of {subject.store} after it", len(subject.cache.take_events()), 0)
 
-    def pass_time(self, seconds: int) -> None:
+    def pass_time(self, seconds: float) -> None:
         """The clock goes on."""
         self.clock.now += seconds
         self.trace.append(("pass_time", (seconds,)))
