@@ -9,10 +9,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from quire import Scope
 from quire.integrations.vllm.identity import media_of
+from quire.tiers.digest import BlockDigests
 from tests.integrations.lasting_engine import SECONDS, LastingEngine
 from tests.integrations.test_vllm_contract import image
 from tests.integrations.test_vllm_outer import disk_at
@@ -25,6 +27,7 @@ NAME = "acme"
 SCOPES = (
     Scope(), Scope(lora=NAME), Scope(salt=NAME), Scope(lora=NAME, salt=NAME), Scope(lora=NAME + NAME),
     Scope(lora=NAME[:2], salt=NAME[2:]), Scope(epoch=1), Scope(salt="1"), Scope(salt=1), Scope(lora=1), Scope(salt=""),
+    Scope(salt=NAME.encode()),
 )  # fmt: skip
 
 
@@ -43,6 +46,10 @@ def test_vllm_44701_no_two_scopes_have_one_name_anywhere() -> None:
     """In the tree, on disk and in a store, and in events."""
     assert len({scope.key for scope in SCOPES}) == len({scope.digest for scope in SCOPES}) == len(SCOPES)
     assert len({scope.event_hash(bytes(16)) for scope in SCOPES}) == len(SCOPES)
+    names = [BlockDigests(bytes(32), scope, 4) for scope in SCOPES]  # in either half of a page's name
+    for one in names:
+        one.extend(np.arange(4, dtype=np.int32))
+    assert len({one.tag for one in names}) == len({one[0] for one in names}) == len(SCOPES)
 
 
 @pytest.mark.parametrize("mine", SCOPES[:4], ids=range(4))
@@ -92,6 +99,22 @@ def test_vllm_42695_pages_outside_the_engine_outlived_an_update_of_the_weights(t
     assert later.side.look(last, 0) == 0
     later.side.finish(last)
     later.side.close()
+
+
+def test_vllm_42695_two_engines_that_were_both_updated_share_nothing(tmp_path: Path) -> None:
+    """The first update of one engine need not be the first of another: their new weights have no name in common."""
+    for nth in range(2):
+        engine = LastingEngine(nth, tmp_path, {"shared": str(tmp_path / "store")}, hybrid=False)
+        assert engine.side.reset() is True
+        request = ask(f"of engine {nth}")
+        engine.side.arrive(request)
+        engine.settle()
+        while (gain := engine.side.look(request, 0)) is None:
+            engine.settle()
+        assert gain == 0
+        serve(engine, request)
+        engine.settle()
+        engine.side.close()
 
 
 def test_vllm_42695_a_tenants_epoch_is_part_of_what_lies_on_disk(tmp_path: Path) -> None:
