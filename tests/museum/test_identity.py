@@ -19,7 +19,7 @@ from tests.integrations.lasting_engine import SECONDS, LastingEngine
 from tests.integrations.test_vllm_contract import image
 from tests.integrations.test_vllm_outer import disk_at
 from tests.integrations.toy_engine import ToyEngine
-from tests.museum.toys import ask, kept, serve
+from tests.museum.toys import ask, kept, placed, serve
 from tests.tiers.disk.rig import Kept
 from tests.tiers.shared.machine import Machine, text
 
@@ -126,6 +126,20 @@ def test_vllm_42695_a_tenants_epoch_is_part_of_what_lies_on_disk(tmp_path: Path)
     second = Kept(tmp_path)
     assert second.fetched(1, Scope(epoch=2)) <= 0 and second.fetched(1, Scope(epoch=1)) == 16
     second.close()
+
+
+def test_vllm_42695_what_was_found_before_an_update_is_not_loaded_after_it() -> None:
+    """A lookup holds pages of the old weights: the reset ends that, and vLLM is told that the load failed."""
+    engine = ToyEngine(0, hybrid=False)
+    serve(engine, ask("first"))
+    again = ask("again")
+    assert engine.side.look(again, 0) == 20
+    assert engine.side.reset() is True and not engine.cache.open_finds()
+    placed(engine, again, 20, 20)
+    orders = engine.side.order({}, (), lambda _: again.tables)
+    assert (orders.loads, orders.refused) == ([], ["again"])
+    engine.side.finish(again)
+    engine.nothing_is_held()
 
 
 def test_vllm_42695_what_the_old_weights_are_still_computing_is_not_kept() -> None:
