@@ -9,30 +9,44 @@ from fuzzing.ending import Last
 from fuzzing.player import Player
 from fuzzing.subject import StoreName
 from fuzzing.trial import Bad
-from fuzzing.weights import HOST, random_habits
+from fuzzing.weights import HOST, SERVER, Habits, random_habits
 from fuzzing.world.asks import Asks
 from fuzzing.world.plain import Ask, Budget
 from fuzzing.world.worlds import is_cold, random_world
 
 LASTS = 4  # requests that have the cache to themselves at the end
 EXCHANGE = 3
+CHECKS = (120, 40)  # after so many calls all invariants, and all there is
+SELDOM = (300, 100)  # the same in long worlds
 
 
 class Choices:
     """One world, who plays in it, and the dice."""
 
     def __init__(
-        self, seed: str, stores: Sequence[StoreName], check_every: int = 120, compare_every: int = 40, mix: str = "any"
+        self,
+        seed: str,
+        stores: Sequence[StoreName],
+        check_every: int | None = None,
+        compare_every: int | None = None,
+        mix: str = "any",
     ) -> None:
         self.rng = Random(seed)
         self.world = random_world(self.rng, mix)
-        self.habits = random_habits(self.rng, is_cold(self.world)) if any(self.world.tiers[0]) else HOST
+        self.scale = self.world.scale
+        self.habits = self._habits()
         self.shares = self.habits.shares(self.world.slow)
         self.due: dict[str, int] = {}  # open batch -> call before which it is not admitted
         self.burst = 0  # runs of plans that are still to fail
-        self.player = Player(self.world, stores, check_every, compare_every)
+        usual = CHECKS if self.scale == 1 else SELDOM
+        self.player = Player(self.world, stores, check_every or usual[0], compare_every or usual[1])
         self.trial = self.player.trial
         self.asks = Asks(self.rng, self.world, self.trial.oracle.state.tree.at)
+
+    def _habits(self) -> Habits:
+        if not any(self.world.tiers[0]):
+            return HOST
+        return SERVER if self.scale > 1 else random_habits(self.rng, is_cold(self.world))
 
     def lasts(self) -> list[Last]:
         """Requests that get the cache to themselves while it is full of what others left."""
@@ -42,11 +56,16 @@ class Choices:
 
     def chunk(self) -> int | None:
         """A limit for steps, or none."""
-        return self.rng.choice((None, 1, self.world.block_size, self.world.block_size + 1))
+        chunk = self.rng.choice((None, 1, self.world.block_size, self.world.block_size + 1))
+        return None if chunk is None else chunk * self.scale
 
     def chance(self, share: float) -> bool:
         """True in this share of cases."""
         return self.rng.random() < share
+
+    def chance_where_long(self, share: float) -> bool:
+        """The same in long worlds; never in small ones, whose dice are not thrown for it."""
+        return self.scale > 1 and self.chance(share)
 
     def some(self, names: Sequence[str], most: int = 99) -> list[str]:
         """A few of them, at least one if there is one."""
@@ -74,8 +93,8 @@ class Choices:
 
     def budget(self) -> Budget:
         """Mostly no limit at all."""
-        tokens = self.rng.randint(1, 40) if self.chance(0.3) else None
-        chunk = self.rng.randint(1, 12) if self.chance(0.3) else None
+        tokens = self.rng.randint(1, 40 * self.scale) if self.chance(0.3) else None
+        chunk = self.rng.randint(1, 12 * self.scale) if self.chance(0.3) else None
         return Budget(tokens, chunk, self.chance(0.1))
 
     def prompts(self) -> list[str]:

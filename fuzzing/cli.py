@@ -19,7 +19,7 @@ from fuzzing.lists.replay import outcome
 from fuzzing.lists.shrink import Shrinker, as_test
 from fuzzing.session import Limits, Report, run_session
 from fuzzing.subject import StoreName, available_stores
-from fuzzing.world.worlds import MIXES
+from fuzzing.world.worlds import LONG, MIXES
 
 __all__ = ["main"]
 
@@ -93,7 +93,7 @@ def _parse(argv: Sequence[str] | None) -> Namespace:
     parser.add_argument(
         "--store", choices=("auto", "twin", "compiled", "both"), default="auto", help="both: in lockstep"
     )
-    parser.add_argument("--groups", choices=MIXES, default="any", help="kinds of layer groups (default: any)")
+    parser.add_argument("--groups", choices=(*MIXES, LONG), default="any", help="kinds of worlds (default: any)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--record", type=Path, metavar="DIR", help="where the calls of the last world go as a file")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="play a file of calls instead of random ones")

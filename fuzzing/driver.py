@@ -15,6 +15,7 @@ from fuzzing.world.plain import Admission, Budget, Skip
 MAX_HELD = 3  # readers of prompts
 MAX_FOUND = 3
 MAX_LATE = 4  # background plans at once
+MOMENTS = (1 / 64, 1 / 64, 1 / 64, 1 / 4, 1, 2, 30)  # seconds
 
 
 class Driver(Choices):
@@ -38,7 +39,7 @@ class Driver(Choices):
     def add(self) -> None:
         """Claim and admit in one call."""
         if self.chance(0.2):
-            budget = Budget(self.rng.randint(1, 20), self.rng.choice((None, 4)), True)
+            budget = Budget(self.rng.randint(1, 20 * self.scale), self.rng.choice((None, 4 * self.scale)), True)
             self.make_room(self.player.add_watched(self.batch(), budget, self.prompts()))
         else:
             self.make_room(self.player.add(self.batch(), self.budget(), self.prompts()))
@@ -71,6 +72,8 @@ class Driver(Choices):
 
     def serve(self) -> None:
         """Requests that come, are computed and go: the cache fills up with what they leave."""
+        if self.chance_where_long(0.5):
+            self.refresh()
         admission = self.player.add(self.batch(), NO_LIMITS)
         self.player.settle(self.bad())
         self.player.compute(list(self.player.ready()))
@@ -116,7 +119,7 @@ class Driver(Choices):
         self.tell()
         names = self.prompts() or self.player.unfinished_prompts()
         for chunk in (None, self.chunk()) if names else ():
-            self.player.add((), Budget(self.rng.choice((None, 2 * self.world.block_size)), chunk), names)
+            self.player.add((), Budget(self.rng.choice((None, 2 * self.scale * self.world.block_size)), chunk), names)
         self.player.settle()
         ready = self.player.ready()
         self.player.compute([name for name in names if name in ready])
@@ -128,7 +131,7 @@ class Driver(Choices):
     def hold_prompt(self) -> None:
         """A reader keeps the beginning of a prompt that goes on, step by step."""
         if not any(any(row.peaks) for row in self.player.rows.values()):
-            self.player.add([self.asks.make(self.player.name("r"))], Budget(None, self.world.block_size))
+            self.player.add([self.asks.make(self.player.name("r"))], Budget(None, self.scale * self.world.block_size))
         reserved = [name for name, row in self.player.rows.items() if any(row.peaks)]
         for name in self.some(reserved or self.player.unfinished_prompts(), 1):
             for turn in range(self.rng.randint(1, 4)):
@@ -151,7 +154,7 @@ class Driver(Choices):
 
     def grow(self) -> None:
         """A decoded token, some drafts, or only slots, for a few sequences at once."""
-        num_tokens = self.rng.choice((1, 1, 1, 2, 3))
+        num_tokens = self.rng.choice((1, 1, 1, 2, 3)) * (self.scale if self.chance_where_long(0.3) else 1)
         names = self.some(list(self.player.rows), 3)
         tokens = [[self.asks.token() for _ in range(num_tokens)] for _ in names]
         if names:
@@ -234,12 +237,12 @@ class Driver(Choices):
     def left_out(self) -> Skip:
         """Mostly nothing."""
         groups = [group for group in range(self.world.num_own) if self.chance(0.2)]
-        return tuple((group, tuple(self.rng.sample(range(8), 3))) for group in groups)
+        return tuple((group, tuple(self.rng.sample(range(8 * self.scale), 3))) for group in groups)
 
     def extend_writer(self) -> None:
         """More of such a text."""
         for key in self.some(self.player.writing, 1):
-            tokens = [self.asks.token() for _ in range(self.rng.randint(0, 5))]
+            tokens = [self.asks.token() for _ in range(self.rng.randint(0, 5 * self.scale))]
             self.player.extend_writer(key, tokens, self.left_out(), self.before_their_turn(key))
 
     def before_their_turn(self, key: str) -> Skip:
@@ -286,12 +289,12 @@ class Driver(Choices):
 
     def offload(self) -> None:
         """Early shadows."""
-        self.player.offload(self.rng.randint(0, 3), self.rng.randrange(self.world.num_groups))
+        self.player.offload(self.rng.randint(0, 3 * self.scale), self.rng.randrange(self.world.num_groups))
 
     def copy_down(self) -> None:
         """Copies in the slow tier, ahead."""
         if self.world.slow and len(self.trial.late) < MAX_LATE:
-            self.player.copy_down(self.rng.randint(0, 4))
+            self.player.copy_down(self.rng.randint(0, 4 * self.scale))
 
     def prefetch(self) -> None:
         """Somebody waits; mostly for what is there, sometimes not for long."""
@@ -324,8 +327,8 @@ class Driver(Choices):
             self.player.take_changes(self.chance(0.2))
 
     def refresh(self) -> None:
-        """Time passes."""
-        self.player.refresh(self.rng.randint(0, 3))
+        """Time passes; in long worlds often so little that what came later is of the same age."""
+        self.player.refresh(self.rng.randint(0, 3) if self.scale == 1 else self.rng.choice(MOMENTS))
 
     def flush(self) -> None:
         """A router hears what happened."""

@@ -368,7 +368,7 @@ class Player(View):
         self.trial.flush()
 
     @recorded
-    def refresh(self, seconds: int = 0) -> None:
+    def refresh(self, seconds: float = 0) -> None:
         """Time passes."""
         self.trial.pass_time(seconds)
         self.trial.do("refresh")

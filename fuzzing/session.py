@@ -15,6 +15,7 @@ from fuzzing.driver import Driver
 from fuzzing.lists.calls import Recording
 from fuzzing.subject import StoreName
 from fuzzing.world import build
+from fuzzing.world.worlds import LONG
 
 WORLD_OPERATIONS = 400
 YOUNG = 50_000  # objects a world may make before garbage is looked for: nearly all of them go by themselves
@@ -128,7 +129,7 @@ def pinned_down(
     name: str, stores: Sequence[StoreName], operations: int, mix: str, first: str
 ) -> tuple[dict[str, Any], Recording | None]:
     """Run a world again with every comparison after every call: the failure, and the calls that led to it."""
-    driver, what = Driver(name, stores, check_every=1, compare_every=1, mix=mix), ""
+    driver, what = Driver(name, stores, check_every=1 if mix != LONG else 40, compare_every=1, mix=mix), ""
     try:
         driver.run(operations)
     except Exception as error:

@@ -13,6 +13,7 @@ from fuzzing.compare import Mismatch, same
 from fuzzing.lasting import digest_of
 from fuzzing.mirror import Hashes
 from fuzzing.oracle import Oracle
+from fuzzing.oracle.room import Room
 from fuzzing.oracle.state import State
 from fuzzing.oracle.tree import path_of
 from fuzzing.subject import StoreName, Subject
@@ -60,8 +61,10 @@ class Trial:
         self.trace: deque[tuple[str, tuple[Any, ...]]] = deque(maxlen=TRACE)
         self.reached: Counter[str] = Counter()
         self.hits = [f"hit with a {kind} group" for kind in {one.kind for one in world.kinds}]
+        self.rooms: list[Room] = []
         for stream, place in self.oracle.model.groups():
             room = stream.pools[place].room
+            self.rooms += [room] if room not in self.rooms else []
             room.reached = self.reached
             if room.cells is not None:
                 room.cells.reached = self.reached
@@ -96,6 +99,7 @@ class Trial:
             for subject in self.subjects:
                 same(f"{verb} on {subject.store}", firm(getattr(subject, verb)(*args)), firm(expected))
             self._note(expected)
+            self._note_runs()
             self._compare()
         except Mismatch:
             raise
@@ -149,6 +153,14 @@ class Trial:
         else:
             self.unrun.append(plan)
 
+    def _note_runs(self) -> None:
+        """How many pages a call has evicted from one pool, by their number: 1, 2 to 3, 4 to 7 and so on."""
+        for room in self.rooms:
+            evicted = room.evicted()
+            length, room.evicted_before = evicted - room.evicted_before, evicted
+            if length:
+                self.reached[f"run of {1 << length.bit_length() - 1:3} pages and more"] += 1
+
     def calls(self) -> list[str]:
         """The last calls, as text."""
         return [f"{verb}({', '.join(map(repr, args))})" for verb, args in self.trace]
@@ -165,7 +177,7 @@ class Trial:
             same(f"{subject.store} after a call that must change nothing", subject.dump(), was)
             same(f"events of {subject.store} after it", len(subject.cache.take_events()), 0)
 
-    def pass_time(self, seconds: int) -> None:
+    def pass_time(self, seconds: float) -> None:
         """The clock goes on."""
         self.clock.now += seconds
         self.trace.append(("pass_time", (seconds,)))

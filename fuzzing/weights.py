@@ -53,6 +53,10 @@ HOST = Habits(  # nothing is admitted where there is no device
     (("add", 1.0), ("claim", 1.0), ("write", 20.0), ("written", 25.0), ("extend_writer", 10.0), ("find", 20.0),
      ("use_find", 10.0), ("close_find", 15.0), ("lose", 4.0)), cold=0.6,
 )  # fmt: skip
+SERVER = Habits(  # long texts come and go, and what they leave is in the way of those that follow
+    (*FEW, ("serve", 30.0), ("release", 30.0), ("suspend", 4.0), ("fork", 4.0), ("hold", 3.0), ("write", 8.0),
+     ("refresh", 5.0), ("offload", 4.0), ("truncate", 1.0)), cold=0.3, fail=0.15, keep=5,
+)  # fmt: skip
 IN_SLOW = (("copy_down", 10.0), ("prefetch", 9.0), ("close_prefetch", 3.0), ("late", 18.0), ("take_changes", 1.0))
 IN_COLD = (KEEPER, CARRIER, UNLUCKY)
 

@@ -53,8 +53,7 @@ def where_it_parts(state: State, claim: Claim, path: Path, usable: int) -> int:
     """The last block edge that it shares with others who go on differently, if nothing up to there was found."""
     size, there = state.world.block_size, path[: claim.walked + 1]
     edge = claim.walked * size
-    others = any(other[:-1] == there for other in state.tree.exists())
-    return edge if others and claim.start < edge and edge + size <= usable else 0
+    return edge if state.tree.next_blocks(there) and claim.start < edge and edge + size <= usable else 0
 
 
 def find_tail(state: State, claim: Claim, path: Path, edges: list[list[int]], usable: int) -> None:

@@ -46,9 +46,9 @@ class Pools:
             return None
         if page is None:
             return IDLE + 2 * DEFAULT + 1 if self.world.release_order else EMPTY
-        if tier > page.hottest:
+        if len(page.copies) > 1 and tier > page.hottest:
             return SHADOW
-        if not page.idle:
+        if page.holders or page.path is None:
             return None
         if self.cells is None:
             return IDLE + 2 * page.priority + (not page.passed)
@@ -101,14 +101,18 @@ class Pools:
 
     def victim(self, tier: int, shadows: bool = True) -> int | None:
         """The slot to take next; claimed pages are passed over, their shadows are not."""
-        best: tuple[tuple[int, int], int, int] | None = None
+        best: tuple[tuple[int, int], int] | None = None
+        found, stamps, turns = None, self.stamp[tier], dict[int, tuple[int, int]]()
         for slot, page in enumerate(self.owner[tier]):
             klass = self.klass(tier, slot)
-            if klass is None or self.is_taboo(tier, page) or (klass == SHADOW and not shadows):
+            if klass is None or (klass == SHADOW and not shadows):
                 continue
-            if best is None or (self.before(klass), self.stamp[tier][slot]) < best[:2]:
-                best = (self.before(klass), self.stamp[tier][slot], slot)
-        return None if best is None else best[2]
+            if klass not in turns:
+                turns[klass] = self.before(klass)
+            mine = turns[klass], stamps[slot]
+            if (best is None or mine < best) and not self.is_taboo(tier, page):
+                best, found = mine, slot
+        return found
 
     # -- slots -------------------------------------------------------------------------------------------------------
 

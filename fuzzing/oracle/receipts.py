@@ -129,7 +129,7 @@ class Why:
         """The first token that no path in the tree has: the blocks that exist, and part of one that comes next."""
         first, there = self.walked * self.size, self.path[: self.walked + 1]
         identities = self.ask.identities[first : self.whole * self.size]
-        next_ones = [path[-1] for path in self.state.tree.exists() if path[:-1] == there]
+        next_ones = [path[-1] for path in self.state.tree.next_blocks(there)]
         return first + max((common_tokens(block, identities) for block in next_ones), default=0)
 
     # -- one token ---------------------------------------------------------------------------------------------------

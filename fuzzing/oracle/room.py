@@ -10,6 +10,8 @@ from fuzzing.oracle.gone import Gone
 from fuzzing.oracle.page import Page
 from fuzzing.world.plain import World
 
+EVICTIONS = (6, 8, 9)  # counts of pages that were offloaded, dropped, demoted
+
 
 class Room:
     """Who is in which slot, since when."""
@@ -27,6 +29,7 @@ class Room:
         self.cells = Cells(fast, world.ghosts) if world.adaptive else None
         self.gone = Gone(world.ghosts * fast if world.receipts and not world.adaptive else 0)
         self.filling: set[tuple[int, int]] = set()  # slots that background plans fill
+        self.evicted_before = 0  # the present call
         self.reached: Counter[str] = Counter()  # how often what happened
 
     def free(self) -> int:
@@ -36,6 +39,10 @@ class Room:
             if page is None or (page.path is not None and not page.holders and not page.claims):
                 count += 1
         return count
+
+    def evicted(self) -> int:
+        """Pages that have left a slot for others: offloaded, demoted or dropped."""
+        return sum(sum(one.counts[what] for what in EVICTIONS) for one in self.groups.values())
 
     def usage(self, tier: int) -> tuple[int, int, int]:
         """Empty slots, idle pages, shadows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from math import inf
 
 from fuzzing.oracle.page import Page
@@ -19,14 +19,17 @@ class Tree:
         self.num_groups = num_groups
         self.tips = tips
         self.at: dict[Path, Pages] = {}
+        self._under: dict[Path, dict[Path, Pages]] = {}  # the same by parent
         self._tops: list[Path] = []  # where the paths end of which the two below were made
         self._known: set[Path] = set()
-        self._parents: set[Path] = set()
+        self._next: dict[Path, list[Path]] = {}  # of each that has some, the paths one block longer
         self._asked: set[Path] = set()  # where prompts ended whose text was known to go on
 
     def attach(self, page: Page, path: Path) -> None:
         """The page stands for this path now."""
-        self.at.setdefault(path, [None] * self.num_groups)[page.group] = page
+        pages = self.at.setdefault(path, [None] * self.num_groups)
+        pages[page.group] = page
+        self._under.setdefault(path[:-1], {})[path] = pages
         page.path = path
 
     def detach(self, page: Page, replaced: bool = False) -> None:
@@ -35,7 +38,9 @@ class Tree:
         pages = self.at[page.path]
         pages[page.group] = None
         if not any(pages):
-            del self.at[page.path]
+            del self.at[page.path], self._under[page.path[:-1]][page.path]
+            if not self._under[page.path[:-1]]:
+                del self._under[page.path[:-1]]
         page.path = None
         if not replaced:
             self.forget_gone()
@@ -52,7 +57,7 @@ class Tree:
     def is_leaf(self, path: Path) -> bool:
         """Nothing exists below."""
         self._look()
-        return path not in self._parents
+        return path not in self._next
 
     def ask_again(self, path: Path) -> None:
         """A prompt ends at this path: if the text goes on, somebody may ask for it once more."""
@@ -82,7 +87,7 @@ class Tree:
         for _ in range(tail):
             if any(self.is_point(other, states, size) for other in reached):
                 return True
-            reached = [other for other in self.exists() if other[:-1] in reached]
+            reached = [other for one in reached for other in self.next_blocks(one)]
         return False
 
     def is_overtaken(self, path: Path, group: int) -> bool:
@@ -103,7 +108,8 @@ class Tree:
 
     def next_blocks(self, path: Path) -> list[Path]:
         """The paths that are one block longer."""
-        return [other for other in self.exists() if other[:-1] == path]
+        self._look()
+        return self._next.get(path, [])
 
     def exists(self) -> set[Path]:
         """Every path that exists, scopes left out."""
@@ -123,13 +129,18 @@ class Tree:
         tops = [*self.at, *self.tips()]
         if tops != self._tops:
             self._tops = tops
-            self._known = {path[:depth] for path in tops for depth in range(2, len(path) + 1)}
-            self._parents = {path[:-1] for path in self._known}
+            self._known = set()
+            for path in tops:
+                while len(path) > 1 and path not in self._known:
+                    self._known.add(path)
+                    path = path[:-1]
+            self._next = {}
+            for path in self._known:
+                self._next.setdefault(path[:-1], []).append(path)
 
-    def children(self, parent: Path) -> Iterator[tuple[Path, Pages]]:
+    def children(self, parent: Path) -> Iterable[tuple[Path, Pages]]:
         """Paths with pages right below."""
-        depth = len(parent)
-        return ((path, pages) for path, pages in self.at.items() if len(path) == depth + 1 and path[:depth] == parent)
+        return self._under.get(parent, {}).items()
 
     def partial_source(self, parent: Path, query: Block, idle_leaves_only: bool, slow: int) -> tuple[Path | None, int]:
         """The child that shares the most leading tokens with the query, the handiest of those; and how many."""

@@ -15,7 +15,8 @@ from fuzzing.world.plain import Ask, Encoder, Path, Runs, World
 PRIORITIES = (0, 29, 30, 35, 90)
 SECONDS = (None, 1, 5)
 MEMORY = 12  # requests remembered, to share prefixes with
-MAX_PROMPT = 24
+MAX_PROMPT = 24  # in small worlds
+MANY, FEW = 100, 9  # paths
 PLAIN = (0, 0, 0)  # the extra words of a token that carries nothing
 
 
@@ -27,7 +28,9 @@ class Asks:
         self.alphabet = range(rng.randint(2, 3))
         self.scopes = rng.randint(1, len(build.SCOPES))
         whole = [slots for slots, one in zip(world.tiers[0], world.kinds, strict=True) if one.kind == "full"]
-        self.room = min(whole, default=MAX_PROMPT) or MAX_PROMPT  # blocks
+        self.alike = 0.75 if world.scale == 1 else 0.5  # share of requests like an older one
+        self.longest = MAX_PROMPT * world.scale  # prompt
+        self.room = min(whole, default=self.longest) or self.longest  # blocks
         self.past: list[Ask] = []
 
     def token(self) -> int:
@@ -46,11 +49,11 @@ class Asks:
     def make(self, name: str, like: Path | None = None) -> Ask:
         """A request; perhaps along a path of the tree, perhaps like an older one."""
         rng = self.rng
-        old = rng.choice(self.past) if self.past and rng.random() < 0.75 else None
+        old = rng.choice(self.past) if self.past and rng.random() < self.alike else None
         if like is not None:
             tokens = tuple(token for block in like[1:] for token, *_ in block)
             scope, encoder = build.ORIGINS[like[0]]
-            old = Ask("", tokens[:MAX_PROMPT], scope, encoder=encoder)
+            old = Ask("", tokens[: self.longest], scope, encoder=encoder)
         keep, total = self._lengths(old) if like is None else self._along(len(tokens))
         tokens = (*(old.tokens[:keep] if old else ()), *(self.token() for _ in range(total - keep)))
         scope = old.scope if old and rng.random() < 0.9 else rng.randrange(self.scopes) if rng.random() < 0.3 else 0
@@ -84,24 +87,27 @@ class Asks:
         return self._plain_one(far)
 
     def _plain_one(self, paths: Sequence[Path]) -> Path | None:
-        """One of them whose tokens carry nothing, if there is one."""
+        """One of them whose tokens carry nothing, if there is one; of many a few are looked at."""
+        paths = paths if len(paths) < MANY else self.rng.sample(paths, FEW)
         plain = [path for path in paths if not any(identity[1:] != PLAIN for block in path[1:] for identity in block)]
         return self.rng.choice(plain) if plain else None
 
     def _lengths(self, old: Ask | None) -> tuple[int, int]:
         """Tokens shared with an older request, and tokens in all: mostly so few that several fit."""
         rng = self.rng
-        fit = min(MAX_PROMPT, self.room * self.world.block_size)
-        total = rng.randint(1, MAX_PROMPT if rng.random() < 0.05 else max(1, fit * 2 // 3))
+        fit = min(self.longest, self.room * self.world.block_size)
+        least = 1 if self.world.scale == 1 else fit // 6
+        total = rng.randint(least, self.longest if rng.random() < 0.05 else max(least, fit * 2 // 3))
         if old is None:
             return 0, total
-        whole = min(len(old.tokens), MAX_PROMPT)
+        whole = min(len(old.tokens), self.longest)
         keep = whole if rng.random() < 0.5 else rng.randint(1, whole)
         return keep, keep if rng.random() < 0.4 else max(keep, total)
 
     def _along(self, whole: int) -> tuple[int, int]:
         """The same for a path of the tree: mostly all of it, and a little more, which makes its last block useful."""
-        keep = min(whole, MAX_PROMPT) if self.rng.random() < 0.8 else self.rng.randint(1, min(whole, MAX_PROMPT))
+        most = min(whole, self.longest)
+        keep = most if self.rng.random() < 0.8 else self.rng.randint(1, most)
         return keep, keep + self.rng.choice((0, 1, 1, 2))
 
     def _extra_ids(self, old: Ask | None, keep: int, total: int) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ Skip = tuple[tuple[int, tuple[int, ...]], ...]  # groups, and the blocks of them
 FoundFacts = tuple[int, int, tuple[Any, ...]]  # start, end; per group: block, tier, slot
 
 TICKS = 1_000_000  # per second of the clock
+SMALL = 40  # longest sequence of small worlds
 
 
 class Misuse(Exception):
@@ -101,6 +102,11 @@ class World:
     def home(self, group: int) -> int:
         """The first group of its pool."""
         return self.pools[group] if self.pools else group
+
+    @property
+    def scale(self) -> int:
+        """How much longer its texts are than those of small worlds."""
+        return max(1, self.max_length // SMALL)
 
     @property
     def slow_tier(self) -> int:

@@ -1,4 +1,6 @@
-"""Random worlds: caches so small that everything happens soon, of full groups only or of any mix. Knows no cache."""
+"""Random worlds: caches so small that everything happens soon, of full groups only or of any mix. Knows no cache.
+
+Those in which pages go in runs are large: `long.py`."""
 
 from __future__ import annotations
 
@@ -6,9 +8,11 @@ from dataclasses import replace
 from random import Random
 
 from fuzzing.oracle.charge import Charge
+from fuzzing.world.long import long_world
 from fuzzing.world.plain import FULL, Ask, Encoder, Group, World
 
 MIXES = ("full", "mixed", "any", "cold", "slow")
+LONG = "long"  # few of these: they take long
 OWN = ("w", "fw", "fw", "ww", "fww", "s", "fs", "fs", "ws", "fws", "fss", "f", "ff")  # f full, w window, s state
 TIGHT = {"full": (4, 5, 6), "window": (4, 5, 6), "state": (2, 3, 4), "cross": (2, 3, 4)}
 HOSTS = ((1, 2), (2, 3, 4), (6, 8, 12))  # few slots: exchanges; many: onboards
@@ -21,6 +25,11 @@ DEVICE = {"full": (5, 6, 7, 8, 10), "window": (4, 5, 6, 7, 8), "state": (2, 3, 4
 
 def random_world(rng: Random, mix: str = "any") -> World:
     """Any world of that mix."""
+    return shared(rng, long_world(rng)) if mix == LONG else small_world(rng, mix)
+
+
+def small_world(rng: Random, mix: str) -> World:
+    """Any but a long one."""
     size = rng.randint(2, 4)
     max_length = rng.choice((24, 32, 40))
     cold = mix in ("cold", "slow") or rng.random() < COLD

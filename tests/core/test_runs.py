@@ -346,3 +346,17 @@ def test_a_run_ends_where_an_older_page_has_come_down_behind_a_released_parent()
     both.same()
     with both.caches[1].find(Request("newer", np.array(text(2, 4), np.int32))) as left:
         assert left.end == 2 * BLOCK
+
+
+def test_a_clock_that_goes_back_is_the_same_to_both_stores() -> None:
+    """What went after that had not rested at all; and pages grow older from then on, not from where the clock was."""
+    both = adaptive(8, 6)
+    both.now = 100.0
+    fill(both, range(1, 4), 4)
+    both.now = 50.0
+    fill(both, range(4, 7), 4)
+    both.same()
+    both.now = 57.0
+    both.put(7, text(7, 1))
+    both.same()
+    assert both.caches[1].usage(0).ghosts

@@ -23,7 +23,7 @@ from quire.engine.step.runs.work import Work  # noqa: E402
 from quire.engine.step.turns.rounds import MOST_DEBTS, REACH, Rounds  # noqa: E402
 from quire.engine.step.turns.seats import Line, all_equal, giver, seats_of  # noqa: E402
 
-from .steps import assert_clean, assert_exact, finish, holders, model_of, open_engine, plain, step, words  # noqa: E402
+from .steps import assert_clean, assert_exact, by_pool, finish, holders, model_of, open_engine, plain, step, words  # noqa: E402
 
 ROWS = 8
 GREEDY: dict[str, dict[str, Any]] = {
@@ -86,6 +86,45 @@ def test_pages_are_given_up_as_well() -> None:
     assert steps_to_first_token(engine, [small]) <= 3 and not greedy.done and greedy.num_preemptions
     finish(engine)
     assert_exact("llama", [small, greedy])
+    engine.close()
+
+
+def test_states_are_given_up_as_well() -> None:
+    """Rows and pages are free, slots for recurrent states are not: only admission finds that out, and one gives way."""
+    groups = open_engine("qwen3_next", 8).cache.config.groups
+    engine = open_engine("qwen3_next", by_pool([60, 5], groups), max_sequences=16)
+    greedy = [engine.submit(words(40 * nth, 9), plain(16), tenant="greedy") for nth in range(6)]
+    while engine.cache.num_free(1) > 1:
+        step(engine)
+    assert engine.scheduler.waiting and engine.cache.num_free(0) > 30
+    small = engine.submit(words(900, 9), plain(2), tenant="small")
+    assert steps_to_first_token(engine, [small]) <= 3 and sum(run.num_preemptions for run in greedy) == 1
+    assert not any(run.done for run in greedy)
+    finish(engine)
+    assert_exact("qwen3_next", [small, *greedy])
+    engine.close()
+
+
+def test_who_has_just_come_in_does_not_give_way() -> None:
+    """b's first request gains by waiting, so a's second comes in before b's second, which finds no slot for its state.
+
+    The one to give way would be the one that came in with this very step: it computes first.
+    """
+    groups = open_engine("qwen3_next", 8).cache.config.groups
+    engine = open_engine("qwen3_next", by_pool([200, 4], groups), max_sequences=16, max_chunk=32)
+    before = engine.submit(words(1000, 150), plain(1), tenant="b")
+    while not before.done:
+        step(engine)
+    runs = [engine.submit(words(0, 200), plain(2), tenant="a")]
+    step(engine)
+    asked = (("a", 400, 9), ("b", 0, 100), ("b", 600, 9))
+    runs += [engine.submit(words(start, length), plain(2), tenant=name) for name, start, length in asked]
+    step(engine)
+    _, second, waits, _ = runs
+    assert engine.scheduler.num_waits and not waits.times.admitted
+    assert second.times.admitted and second.times.first_token and not second.num_preemptions
+    finish(engine)
+    assert_exact("qwen3_next", runs)
     engine.close()
 
 

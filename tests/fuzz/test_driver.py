@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from random import Random
 
 import pytest
 
 from fuzzing.cli import main
 from fuzzing.session import Limits, Report, run_session
 from fuzzing.subject import StoreName, available_stores
+from fuzzing.world.worlds import LONG, random_world
 from tests.effort import cases
 
 needs_compiled = pytest.mark.skipif("compiled" not in available_stores(), reason="the compiled store is not built here")
@@ -48,6 +50,22 @@ def test_slow_worlds_reach_what_is_rare() -> None:
     late = ("background onboard", "background offload", "background plan finished", "background move failed")
     rare = ("prefetch refused", "prefetch cancelled", "prefetched pages")
     assert all(report.reached[what] for what in (*late, *rare, "pages restored")), report.reached
+
+
+@pytest.mark.long
+def test_long_worlds_evict_in_runs() -> None:
+    """Longer than what the compiled store takes at a time, and than that twice; in all others they are shorter."""
+    report = fuzz(25, available_stores(), cases(400, 8_000), "long")
+    runs = {length: report.reached[f"run of {length:3} pages and more"] for length in (16, 32, 64, 128, 256)}
+    assert runs[16] and runs[32] and sum(runs[length] for length in (64, 128, 256)) > cases(2, 40), runs
+    assert report.reached["offload"] and report.reached["with a hit"], report.reached
+
+
+def test_only_a_long_world_is_large() -> None:
+    for seed in range(40):
+        world = random_world(Random(seed), LONG)
+        assert world.scale > 1 and sum(map(max, world.tiers)) > world.blocks(world.max_length) >= 27
+        assert random_world(Random(seed)).scale == 1
 
 
 @pytest.mark.long

@@ -9,15 +9,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from quire import Scope
 from quire.integrations.vllm.common.identity import media_of
+from quire.tiers.digest import BlockDigests
 from tests.integrations.lasting_engine import SECONDS, LastingEngine
 from tests.integrations.test_vllm_contract import image
 from tests.integrations.test_vllm_outer import disk_at
 from tests.integrations.toy_engine import ToyEngine
-from tests.museum.toys import ask, kept, serve
+from tests.museum.toys import ask, kept, placed, serve
 from tests.tiers.disk.rig import Kept
 from tests.tiers.shared.machine import Machine, text
 
@@ -25,6 +27,7 @@ NAME = "acme"
 SCOPES = (
     Scope(), Scope(lora=NAME), Scope(salt=NAME), Scope(lora=NAME, salt=NAME), Scope(lora=NAME + NAME),
     Scope(lora=NAME[:2], salt=NAME[2:]), Scope(epoch=1), Scope(salt="1"), Scope(salt=1), Scope(lora=1), Scope(salt=""),
+    Scope(salt=NAME.encode()),
 )  # fmt: skip
 
 
@@ -43,6 +46,10 @@ def test_vllm_44701_no_two_scopes_have_one_name_anywhere() -> None:
     """In the tree, on disk and in a store, and in events."""
     assert len({scope.key for scope in SCOPES}) == len({scope.digest for scope in SCOPES}) == len(SCOPES)
     assert len({scope.event_hash(bytes(16)) for scope in SCOPES}) == len(SCOPES)
+    names = [BlockDigests(bytes(32), scope, 4) for scope in SCOPES]  # in either half of a page's name
+    for one in names:
+        one.extend(np.arange(4, dtype=np.int32))
+    assert len({one.tag for one in names}) == len({one[0] for one in names}) == len(SCOPES)
 
 
 @pytest.mark.parametrize("mine", SCOPES[:4], ids=range(4))
@@ -94,6 +101,22 @@ def test_vllm_42695_pages_outside_the_engine_outlived_an_update_of_the_weights(t
     later.side.close()
 
 
+def test_vllm_42695_two_engines_that_were_both_updated_share_nothing(tmp_path: Path) -> None:
+    """The first update of one engine need not be the first of another: their new weights have no name in common."""
+    for nth in range(2):
+        engine = LastingEngine(nth, tmp_path, {"shared": str(tmp_path / "store")}, hybrid=False)
+        assert engine.side.reset() is True
+        request = ask(f"of engine {nth}")
+        engine.side.arrive(request)
+        engine.settle()
+        while (gain := engine.side.look(request, 0)) is None:
+            engine.settle()
+        assert gain == 0
+        serve(engine, request)
+        engine.settle()
+        engine.side.close()
+
+
 def test_vllm_42695_a_tenants_epoch_is_part_of_what_lies_on_disk(tmp_path: Path) -> None:
     """In our own cache an update is a new epoch: no page of the old one is found, before or after a restart."""
     first = Kept(tmp_path)
@@ -103,6 +126,20 @@ def test_vllm_42695_a_tenants_epoch_is_part_of_what_lies_on_disk(tmp_path: Path)
     second = Kept(tmp_path)
     assert second.fetched(1, Scope(epoch=2)) <= 0 and second.fetched(1, Scope(epoch=1)) == 16
     second.close()
+
+
+def test_vllm_42695_what_was_found_before_an_update_is_not_loaded_after_it() -> None:
+    """A lookup holds pages of the old weights: the reset ends that, and vLLM is told that the load failed."""
+    engine = ToyEngine(0, hybrid=False)
+    serve(engine, ask("first"))
+    again = ask("again")
+    assert engine.side.look(again, 0) == 20
+    assert engine.side.reset() is True and not engine.cache.open_finds()
+    placed(engine, again, 20, 20)
+    orders = engine.side.order({}, (), lambda _: again.tables)
+    assert (orders.loads, orders.refused) == ([], ["again"])
+    engine.side.finish(again)
+    engine.nothing_is_held()
 
 
 def test_vllm_42695_what_the_old_weights_are_still_computing_is_not_kept() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from quire import Cache, Refusal, Request, Scope, check
+from quire.core.records.plan import Kind, MoveColumn
 from quire.core.store import StoreName
 from quire.integrations.vllm.common.cache_groups import HOST
 from quire.transfer.wire.verdict import Key, Outcome
@@ -74,8 +75,26 @@ def test_sglang_27631_bringing_pages_up_evicted_those_pages(store: StoreName) ->
     new, sequence = batch.sequences
     machine.move(batch.plan)
     assert (new.start, sequence.start) == (0, 32) and machine.read(sequence, 32) == prompt.tolist()
+    kinds = batch.plan.moves[:, MoveColumn.KIND].tolist()
+    assert kinds.count(Kind.EXCHANGE) == 4 and cache.usage(1).idle == 4  # with as many of the other's pages
     for one in (new, sequence):
         cache.release(one, store=False)
+    machine.mover.close()
+
+
+def test_sglang_27631_room_for_others_was_made_of_pages_about_to_be_loaded(store: StoreName) -> None:
+    """The same between lookup and load: others push pages down while the host has nothing but what was promised."""
+    cache = build(store, 10, 4, block_size=8, groups=(PAGE,))
+    machine = Machine(cache)
+    prompt = tokens(range(32))
+    cache.release(step(cache, machine, Request("first", prompt)))
+    cache.release(step(cache, machine, Request("other", tokens(range(100, 180)))))
+    claims = cache.claim([Request("again", tokens(prompt, 7))])
+    cache.release(step(cache, machine, Request("new", tokens(range(500, 540)))))  # five of the device's pages go
+    batch = cache.admit(claims)
+    (sequence,) = batch.sequences
+    machine.move(batch.plan)
+    assert sequence.start == 32 and machine.read(sequence, 32) == prompt.tolist()
     machine.mover.close()
 
 

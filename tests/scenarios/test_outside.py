@@ -428,6 +428,32 @@ def test_a_snapshot_is_found_when_a_plan_has_its_copy(store: StoreName) -> None:
     release(cache, sequence)
 
 
+def test_a_find_ends_right_before_a_snapshot_without_bytes(store: StoreName) -> None:
+    """With a state kept at every block: the one before it is found, and no earlier one."""
+    cache = build(store, (8, 6), groups=(LayerGroup("full"), LayerGroup("state", snapshot_every=4)))
+    (sequence,) = admit(cache, Request("a", tokens(range(13))))
+    for end in (4, 8, 12):
+        compute(cache, sequence, end)
+        assert end_of(cache, range(13), scope=Scope()) == end - 4
+        batch = cache.add_sequence_batch([], continuing=[sequence])
+        assert end_of(cache, range(13), scope=Scope()) == end
+        finish(cache, batch.plan)
+    release(cache, sequence)
+
+
+def test_a_find_passes_every_snapshot_without_bytes(store: StoreName) -> None:
+    """Two prompts of one step end at two edges of one text: neither snapshot is in a plan yet."""
+    cache = build(store, (8, 6), groups=(LayerGroup("full"), LayerGroup("state", snapshot_every=64)))
+    short, long = admit(cache, Request("a", tokens(range(5))), Request("b", tokens(range(9))))
+    compute(cache, short, 4)
+    compute(cache, long, 8)
+    assert end_of(cache, range(9), scope=Scope()) == 0
+    finish(cache, cache.add_sequence_batch([], continuing=[short, long]).plan)
+    assert end_of(cache, range(9), scope=Scope()) == 8
+    for sequence in (short, long):
+        release(cache, sequence)
+
+
 def test_a_find_names_what_a_failed_move_did_not_bring(store: StoreName) -> None:
     """outside-21: 3 + 4 slots; 0..7 written into the host; a plan brings both blocks up, and they are found on the
     device; the move of block 1 fails: block 1 is lost, the find ends at 4 and keeps both."""

@@ -109,6 +109,54 @@ def test_expiry_also_raises(store: StoreName, eviction: str, slot: int) -> None:
     assert run(cache, Request(2, tokens(range(20, 24)))).slots == [slot]  # admission lets time run out by itself
 
 
+def test_of_equal_expiries_the_last_release_counts(store: StoreName) -> None:
+    """Two pages run out at one moment; the one that was held and released once more is the second."""
+    clock = Clock()
+    cache = build(store, 3, clock=clock, eviction="lru")
+    for name, first in (("one", 0), ("other", 10), ("one again", 0)):
+        run(cache, Request(name, tokens(range(first, first + 5)), retention=keep(50, seconds=5.0)), computed=4)
+    clock.now = 10.0
+    cache.refresh()
+    run(cache, Request("new", tokens(range(20, 28))))
+    assert (start_of(cache, tokens(range(5))), start_of(cache, tokens(range(10, 15)))) == (4, 0)
+
+
+def test_no_time_at_all_is_a_duration(store: StoreName) -> None:
+    """80 for 0 seconds is over with the next call that looks at the clock."""
+    cache = build(store, 3, clock=Clock(), events=True)
+    run(cache, Request(0, tokens(range(4)), retention=keep(80, seconds=0)))
+    cache.refresh()
+    assert [(event.old, event.new) for event in events(cache) if isinstance(event, Retained)] == [(80, 35)]
+
+
+def test_a_page_runs_out_though_another_was_released_many_times_since(store: StoreName) -> None:
+    """What is noted of times to come is swept now and then; what still counts stays."""
+    clock = Clock()
+    cache = build(store, 4, clock=clock, events=True)
+    run(cache, Request("once", tokens(range(4)), retention=keep(80, seconds=5.0)))
+    for nth in range(100):
+        run(cache, Request(nth, tokens(range(10, 15)), retention=keep(60, seconds=5.0)), computed=4)
+    events(cache)
+    clock.now = 10.0
+    cache.refresh()
+    told = [(event.old, event.new) for event in events(cache) if isinstance(event, Retained)]
+    assert sorted(told) == [(60, 35), (80, 35)]
+
+
+def test_pages_of_several_ages_grow_old_together(store: StoreName) -> None:
+    """In the adaptive order: a long pause brings both to one age, and the one that was older still goes first."""
+    clock = Clock()
+    cache = build(store, 3, clock=clock, eviction="adaptive")
+    for now, first in ((0.0, 0), (2.0, 10)):
+        clock.now = now
+        run(cache, Request(first, tokens(range(first, first + 4))))
+    cache.refresh()
+    clock.now = 100.0
+    cache.refresh()
+    run(cache, Request("new", tokens(range(20, 28))))
+    assert (start_of(cache, tokens(range(4), 9)), start_of(cache, tokens(range(10, 14), 9))) == (0, 4)
+
+
 def test_a_reused_page_stops_its_clock(store: StoreName) -> None:
     """retain-07: while somebody holds a page its time stands still; the next release starts a new period."""
     clock = Clock()

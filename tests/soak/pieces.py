@@ -11,9 +11,10 @@ from typing import Any
 
 from fuzzing.session import WORLD_OPERATIONS, Limits, run_session
 from fuzzing.subject import StoreName, available_stores
-from fuzzing.world.worlds import MIXES
+from fuzzing.world.worlds import LONG, MIXES
 
 SCHEDULES = 100  # transfer storms in a piece
+SELDOM = 30  # one of so many worlds is long: it takes as long as five
 RUNS = 10  # event faults in a piece
 KINDS = {"compiled": 60.0, "lockstep": 20.0, "transfer": 13.0, "events": 7.0}  # and the share of time each gets
 HOMES = {"transfer": "tests.transfer.storm", "events": "tests.events.faults"}
@@ -59,7 +60,7 @@ def run(kind: str, seed: int, folder: Path) -> Result:
 
 def _fuzz(kind: str, seed: int, folder: Path) -> Result:
     stores: tuple[StoreName, ...] = ("twin", "compiled") if kind == "lockstep" else ("compiled",)
-    mix = MIXES[seed % len(MIXES)]
+    mix = LONG if seed % SELDOM == 0 else MIXES[seed % len(MIXES)]
     report = run_session(seed, stores, Limits(WORLD_OPERATIONS, mix=mix))
     result = Result(kind, report.operations, report.reached)
     if report.failure is not None:
