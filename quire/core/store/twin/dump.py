@@ -17,7 +17,7 @@ from quire.core.store.dumped import (
     PageInfo,
 )  # fmt: skip
 from quire.core.store.twin.keys.chain import decode
-from quire.core.store.twin.pools.cells import Cells
+from quire.core.store.twin.learned.cells import Cells
 from quire.core.store.twin.pools.order import Order
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import State

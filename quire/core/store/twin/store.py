@@ -29,14 +29,14 @@ from quire.core.store.twin.dump import dump, page_info
 from quire.core.store.twin.hits import claim, explain, walk
 from quire.core.store.twin.hits.walk_result import Hit
 from quire.core.store.twin.keys.chain import Chain
+from quire.core.store.twin.learned.cells import Cells
+from quire.core.store.twin.learned.ghosts import Ghosts
 from quire.core.store.twin.moves import background, priority
 from quire.core.store.twin.moves.events import log_whole
 from quire.core.store.twin.moves.lasting import take_changes
 from quire.core.store.twin.moves.offload import offload
 from quire.core.store.twin.pools.ask import Ask, Retention
-from quire.core.store.twin.pools.cells import Cells
 from quire.core.store.twin.pools.checks import check_chain, check_end, check_frozen, check_vacant
-from quire.core.store.twin.pools.ghosts import Ghosts
 from quire.core.store.twin.pools.group import ALL, Group, check_groups, check_homes
 from quire.core.store.twin.pools.log import Log, Moves
 from quire.core.store.twin.pools.notes import Notes

@@ -8,7 +8,7 @@ passed go before others. Knows nothing of the tree beyond a page's node and what
 from collections.abc import Sequence
 
 from quire.core.store.reuse import NUM_CELLS
-from quire.core.store.twin.pools.cells import Cells
+from quire.core.store.twin.learned.cells import Cells
 from quire.core.store.twin.pools.log import Place
 from quire.core.store.twin.pools.order import COVERED, Order, cell_level, idle_level
 from quire.core.store.twin.pools.room import Room

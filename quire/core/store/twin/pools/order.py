@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 from quire.core.records.errors import BrokenInvariant
 from quire.core.store.reuse import NUM_AGES, NUM_CELLS, NUM_REUSE_CLASSES
-from quire.core.store.twin.pools.ages import age_bin, cell_number
+from quire.core.store.twin.learned.ages import age_bin, cell_number
 from quire.core.store.twin.tree.node import DEFAULT_PRIORITY, Page
 
 EMPTY = 0

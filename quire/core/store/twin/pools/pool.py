@@ -8,8 +8,8 @@ import numpy as np
 
 from quire.core.records.errors import BrokenInvariant
 from quire.core.store.interface import Int64Array
+from quire.core.store.twin.learned.ghosts import Ghosts
 from quire.core.store.twin.pools.expiry import Expiries
-from quire.core.store.twin.pools.ghosts import Ghosts
 from quire.core.store.twin.pools.listing import Listing
 from quire.core.store.twin.pools.notes import Notes
 from quire.core.store.twin.pools.room import Room

@@ -10,11 +10,11 @@ import numpy as np
 
 from quire.core.store.interface import Int32Array
 from quire.core.store.twin.keys.chain import Chain
+from quire.core.store.twin.learned.ages import fresh_class
 from quire.core.store.twin.moves.attach import attach, is_unused, replace_page
 from quire.core.store.twin.moves.events import log_stored
 from quire.core.store.twin.moves.evict import NO_TIER, take_in
 from quire.core.store.twin.moves.priority import refresh
-from quire.core.store.twin.pools.ages import fresh_class
 from quire.core.store.twin.pools.ask import Retention
 from quire.core.store.twin.pools.listing import is_near
 from quire.core.store.twin.pools.pool import Pool

@@ -19,8 +19,8 @@ from quire.core.store.reuse import (
     NUM_REUSE_CLASSES,
     ONCE,
 )  # fmt: skip
-from quire.core.store.twin.pools.ages import age_bin, cell_number, class_of
-from quire.core.store.twin.pools.ghosts import Ghost, Ghosts, Key, rest_of
+from quire.core.store.twin.learned.ages import age_bin, cell_number, class_of
+from quire.core.store.twin.learned.ghosts import Ghost, Ghosts, Key, rest_of
 from quire.core.store.twin.tree.node import Page
 
 

@@ -1,0 +1,1 @@
+"""What is learned of reuse: ages and cells, and what is gone."""
