@@ -44,6 +44,7 @@ include "compiled/learned/ages.pxi"           # age bins and classes of the adap
 include "compiled/pools/order.pxi"            # per tier: slots in eviction order
 include "compiled/pools/expiry.pxi"           # durations, the heap of expiries
 include "compiled/learned/ghosts.pxi"         # pages that are gone
+include "compiled/learned/rival.pxi"          # what the oldest first would have kept
 include "compiled/learned/cells.pxi"          # what the adaptive order knows, and its lists
 include "compiled/pools/notes.pxi"            # changes in the slow tier, until somebody is told
 include "compiled/pools/room.pxi"             # per pool: what groups may share

@@ -93,8 +93,11 @@ def dump_cells(pool: Pool, cells: Cells) -> DumpedCells:
         hits=cells.hits.ravel().tolist(),
         lost=cells.lost.ravel().tolist(),
         inserted=cells.inserted,
-        aged=cells.aged,
+        made=cells.made,
         rank=list(pool.orders[0].rank or ()),
+        recency=cells.recency,
+        rival=(cells.rival.gained, cells.rival.missed, cells.rival.watched, len(cells.rival)),
+        clock=(cells.now, cells.asked, cells.aged),
     )
 
 

@@ -118,6 +118,7 @@ class Pool(Listing):
         page.holders = 1
         page.priority, page.duration = priority, duration
         if self.cells is not None:
+            self.cells.made += 1
             self.cells.begin(page)
         self.put_copy(page, tier, slot)
         return page

@@ -107,7 +107,7 @@ def publish(
                 run = []
             other = node.pages[pool.group]
             if other is None:
-                attach(pool, pool.page(number), node)
+                attach(pool, pool.page(number), node, state.rules.block_size)
                 run.append(node)
                 before = block
                 stored += 1
