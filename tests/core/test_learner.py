@@ -253,3 +253,11 @@ def test_the_old_name_of_an_order_is_read_with_a_warning() -> None:
 def test_what_is_no_order_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         CacheConfig((TierConfig("device", 4),), **wrong)
+
+
+def test_of_equal_worth_the_oldest_go_first() -> None:
+    """Ages behind the last that is looked at are worth the same."""
+    hits, waiting = np.zeros(SHAPE, np.int64), np.zeros(SHAPE, np.int64)
+    hits[:, 60], waiting[:, 50:80] = 50, 100
+    order = order_of(Learner(), hits, np.zeros(SHAPE, np.int64), waiting)
+    assert order.index(159) < order.index(150) < order.index(140)
