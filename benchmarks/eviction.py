@@ -20,124 +20,19 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Iterator
-from heapq import heappop, heappush
-from itertools import count
 from random import Random
 
 import numpy as np
+from loads import Asked, agents, change, coding, pairs, scan
 
 from quire import Cache, CacheConfig, Request, TierConfig
 from quire.core.records.config import Eviction
 
 BLOCK = 16
-HOUR = 3600.0
-Blocks = tuple[int, ...]
-Asked = tuple[float, Blocks]  # when, and which blocks
-
-
-class Names:
-    """Blocks that are like no others."""
-
-    def __init__(self) -> None:
-        self._next = count(1)
-
-    def some(self, number: int) -> Blocks:
-        """So many of them."""
-        return tuple(next(self._next) for _ in range(number))
-
-
-def agents(rng: Random, end: float = HOUR) -> Iterator[Asked]:
-    """Tool loops that grow."""
-    names = Names()
-    systems = [names.some(20) for _ in range(5)]
-
-    def begin(now: float) -> tuple[float, Blocks, int]:
-        return now, rng.choice(systems) + names.some(rng.randint(4, 12)), rng.randint(10, 40)
-
-    def go_on(text: Blocks) -> tuple[float, Blocks]:
-        return rng.uniform(5, 60), text + names.some(rng.randint(2, 6))
-
-    return _sessions(rng, begin, go_on, every=28.0, end=end)
-
-
-def coding(rng: Random, end: float = HOUR) -> Iterator[Asked]:
-    """Edits behind a project's files."""
-    names = Names()
-    projects = [names.some(rng.randint(100, 200)) for _ in range(12)]
-
-    def begin(now: float) -> tuple[float, Blocks, int]:
-        if rng.random() < 0.1:
-            projects[rng.randrange(len(projects))] = names.some(rng.randint(100, 200))
-        return now, rng.choice(projects) + names.some(rng.randint(5, 20)), rng.randint(3, 25)
-
-    def go_on(text: Blocks) -> tuple[float, Blocks]:
-        return rng.uniform(2, 20), text[: -rng.randint(1, 4)] + names.some(rng.randint(2, 5))
-
-    return _sessions(rng, begin, go_on, every=55.0, end=end)
-
-
-def pairs(rng: Random, end: float = HOUR) -> Iterator[Asked]:
-    """Chats of two turns."""
-    names = Names()
-
-    def begin(now: float) -> tuple[float, Blocks, int]:
-        return now, names.some(rng.randint(5, 20)), 2
-
-    def go_on(text: Blocks) -> tuple[float, Blocks]:
-        return rng.uniform(20, 120), text + names.some(rng.randint(1, 4))
-
-    return _sessions(rng, begin, go_on, every=0.6, end=end)
-
-
-def scan(rng: Random, end: float = HOUR) -> Iterator[Asked]:
-    """Documents asked for once, and some chats."""
-    names = Names()
-
-    def begin(now: float) -> tuple[float, Blocks, int]:
-        once = rng.random() < 0.9
-        return now, names.some(rng.randint(5, 30)), 1 if once else rng.randint(3, 10)
-
-    def go_on(text: Blocks) -> tuple[float, Blocks]:
-        return rng.uniform(20, 180), text + names.some(rng.randint(1, 4))
-
-    return _sessions(rng, begin, go_on, every=0.6, end=end)
-
-
-def change(rng: Random, end: float = HOUR) -> Iterator[Asked]:
-    """One kind of user goes, another one comes."""
-    yield from pairs(rng, end / 2)
-    for now, text in agents(rng, end / 2):
-        yield end / 2 + now, tuple(-block for block in text)
-
 
 WORKLOADS: dict[str, Callable[[Random], Iterator[Asked]]] = {
     "agents": agents, "coding": coding, "pairs": pairs, "scan": scan, "change": change,
 }  # fmt: skip
-
-
-def _sessions(
-    rng: Random,
-    begin: Callable[[float], tuple[float, Blocks, int]],
-    go_on: Callable[[Blocks], tuple[float, Blocks]],
-    *,
-    every: float,
-    end: float,
-) -> Iterator[Asked]:
-    """Sessions that begin every so many seconds, on average, each with its turns; all in the order of time."""
-    waiting: list[tuple[float, int, Blocks, int]] = []
-    order, begins = count(), rng.expovariate(1 / every)
-    while True:
-        if not waiting or begins < waiting[0][0]:
-            now, text, turns = begin(begins)
-            begins += rng.expovariate(1 / every)
-        else:
-            now, _, text, turns = heappop(waiting)
-        if now >= end:
-            return
-        yield now, text
-        if turns > 1:
-            later, more = go_on(text)
-            heappush(waiting, (now + later, next(order), more, turns - 1))
 
 
 class Clock:

@@ -16,10 +16,16 @@ from fuzzing.world.plain import TICKS, Path
 from quire.core.state.learner import Learner
 from quire.core.store.reuse import FIRST_RANK
 
-CLASSES, AGES = 4, 40
+CLASSES, AGES = 4, 160
 ONCE, CONTINUED, FEW, MANY = range(4)
 EVICTED, SPOILT = 1, 2
 MOST_USES = 255
+EDGES = [round(2 ** (edge / 3)) for edge in range(AGES - 1)]
+
+
+def age_of(ticks: int) -> int:
+    """Three ages to the octave, from a tick on."""
+    return sum(edge <= ticks for edge in EDGES)
 
 
 class Ghost(NamedTuple):
@@ -41,7 +47,9 @@ class Cells:
     def __init__(self, num_slots: int, ghosts: int) -> None:
         self.num_slots = num_slots
         self.now = 0  # as the cache was last told
-        self.aged = 0
+        self.asked = -1  # when somebody was last admitted
+        self.aged = 0  # when all were last looked at for their ages
+        self.made = 0  # pages made since
         self.fresh = ONCE  # class of pages made now
         self.ring: list[Ghost | None] = [None] * (ghosts * num_slots)
         self.turn = 0
@@ -50,14 +58,47 @@ class Cells:
         self.inserted = 0
         self.rank = list(FIRST_RANK)
         self.learner = Learner()
+        self.recency = True  # all are listed as of one class
+        self.rival: list[tuple[Path, int]] = []  # blocks that LRU would have, the oldest first
+        self.watched = 0  # pages of full blocks in the tree: worlds are small, all are watched
+        self.gained = self.missed = 0
         self.reached: Counter[str] = Counter()  # how often what happened
 
     def cell(self, reuse: int, used: int) -> int:
-        """Class and age as one number: three ages to the octave, from a second on."""
-        age, edge = self.now - used, 0
-        while edge < AGES - 1 and age >= round(TICKS * 2 ** (edge / 3)):
-            edge += 1
-        return reuse * AGES + edge
+        """Class and age as one number."""
+        return reuse * AGES + age_of(self.now - used)
+
+    def listed(self, page: Page) -> int:
+        """The cell in which it waits when it is listed now."""
+        return (0 if self.recency else page.reuse) * AGES + age_of(self.aged - page.used)
+
+    def watch(self, page: Page, path: Path) -> None:
+        """A page of a full block has come into the tree."""
+        self.watched, page.watched = self.watched + 1, True
+        self.renew((path, page.group))
+
+    def unwatch(self, page: Page) -> None:
+        """It leaves the tree."""
+        self.watched -= page.watched
+        page.watched = False
+
+    def renew(self, block: tuple[Path, int]) -> bool:
+        """A block is used, for LRU; whether it would have had it."""
+        known = block in self.rival
+        self.rival = [*(one for one in self.rival if one != block), block]
+        del self.rival[: max(0, len(self.rival) - self.watched)]
+        return known
+
+    def admit(self) -> None:
+        """Somebody is admitted, later than whoever was before."""
+        self.now = self.asked = max(self.now, self.asked + 1)
+
+    def is_aging(self) -> bool:
+        """Whether it is time to look for pages that have become older: a 32nd of the slots has been filled."""
+        aging = self.num_slots <= 32 * self.made
+        if aging:
+            self.made, self.aged = 0, self.now
+        return aging
 
     def turn_of(self, cell: int) -> int:
         """Where a cell stands in the order that was learned; pages that are passed (-1) come before all."""
@@ -70,6 +111,10 @@ class Cells:
 
     def use(self, page: Page) -> None:
         """An admission uses a page."""
+        if page.watched and page.path is not None:
+            gained = not self.renew((page.path, page.group))
+            self.gained += gained
+            self.reached["LRU would not have had it"] += gained
         self.hits[self.cell(page.reuse, page.used)] += 1
         self.begin(page, page.uses + 1)
 
@@ -80,6 +125,11 @@ class Cells:
             return 0
         self.ring = [None if one and (one.path, one.group) == (path, group) else one for one in self.ring]
         self.reached["ghost met"] += 1
+        if (path, group) in self.rival:
+            self.missed += 1
+            self.reached["LRU would have had it"] += 1
+            self.rival.remove((path, group))
+            self.rival.append((path, group))
         self.hits[self.cell(ghost.reuse, ghost.used)] += 1
         return min(ghost.uses + 1, MOST_USES)
 
@@ -97,7 +147,7 @@ class Cells:
         if old is not None:
             self.reached["ghost lost"] += 1
             self.lost[self.cell(old.reuse, old.used)] += 1
-        rest = max(0, self.now - page.used) * 4 // TICKS
+        rest = (max(0, self.now - page.used) * 8 // TICKS + 1) // 2  # the nearest
         self.ring[self.turn] = Ghost(page.path, page.group, page.used, rest, why, page.uses, page.reuse, admission)
         self.turn = (self.turn + 1) % len(self.ring)
 
@@ -119,7 +169,10 @@ class Cells:
         known = [(page.reuse, page.used) for page in pages if page.path is not None]
         for reuse, used in known + [(ghost.reuse, ghost.used) for ghost in self.ring if ghost]:
             census[self.cell(reuse, used)] += 1
-        counts = [np.array(numbers).reshape(CLASSES, AGES) for numbers in (self.hits, self.lost, census)]
-        self.rank = self.learner.order(*counts).tolist()
+        hits, lost, known_now = (np.array(some).reshape(CLASSES, AGES) for some in (self.hits, self.lost, census))
+        rival = np.array([self.gained, self.missed, self.watched])
+        order, self.recency = self.learner.order(hits, lost, known_now, rival)
+        self.rank, self.gained, self.missed = order.tolist(), 0, 0
+        self.reached["order by age alone"] += self.recency
         self.reached["order learned"] += 1
         self.hits, self.lost, self.inserted = [0] * (CLASSES * AGES), [0] * (CLASSES * AGES), 0

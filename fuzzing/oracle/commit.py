@@ -77,6 +77,8 @@ def replace_page(state: State, pools: slots.Pools, other: Page, page: Page) -> N
             pools.put(page, tier, pools.lift(other, tier))
         else:
             pools.empty(other, tier)
+    if pools.cells is not None:
+        pools.cells.unwatch(other)
     pools.remove_number(other)
     pools.attach(page, path, replaces=True)
 

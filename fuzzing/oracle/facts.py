@@ -190,8 +190,11 @@ def dump_cells(pools: Pools) -> DumpedCells | None:
         hits=cells.hits,
         lost=cells.lost,
         inserted=cells.inserted,
-        aged=cells.aged,
+        made=cells.made,
         rank=cells.rank,
+        recency=cells.recency,
+        rival=(cells.gained, cells.missed, cells.watched, len(cells.rival)),
+        clock=(cells.now, cells.asked, cells.aged),
     )
 
 

@@ -29,6 +29,7 @@ class Page:
     reuse: int = 0
     used: int = 0
     cell: int = 0  # where it waits
+    watched: bool = False  # the order is judged by it
     covered: bool = False
     passed: bool = False  # nobody can be expected to resume where a window reads it; when it was last listed
     seen: int | None = None  # the tier in which it counts as a child of its parent

@@ -11,7 +11,7 @@ from fuzzing.oracle.gone import Loss
 from fuzzing.oracle.page import DEFAULT, Page
 from fuzzing.oracle.room import Room
 from fuzzing.oracle.tree import Tree
-from fuzzing.world.plain import TICKS, Move, Path, World
+from fuzzing.world.plain import Move, Path, World
 
 ONBOARD, OFFLOAD, COPY, EXCHANGE = range(4)
 TOTAL, NEW, FULL, PARTIAL, MISSED, ONBOARDED, OFFLOADED, COPIED, DROPPED, DEMOTED, GROWN, COPIED_TOKENS = range(12)
@@ -126,7 +126,7 @@ class Pools:
             return
         page.passed = self.is_passed(page)
         if self.cells is not None:
-            page.cell, page.covered = self.cells.cell(page.reuse, page.used), self.has_child(page, tier)
+            page.cell, page.covered = self.cells.listed(page), self.has_child(page, tier)
             self.cells.reached["passed"] += page.passed
 
     # -- parents and children ----------------------------------------------------------------------------------------
@@ -150,12 +150,13 @@ class Pools:
         covered = self.has_child(parent, tier)
         if covered != parent.covered:
             self.cells.reached["covered" if covered else "released by a child"] += 1
-            self.restamp(tier, parent.copies[tier], not covered and self.is_oldest(self.cells, parent, tier))
+            self.restamp(tier, parent.copies[tier], not covered and self.is_oldest(self.cells, parent, tier, page))
 
-    def is_oldest(self, cells: Cells, page: Page, tier: int) -> bool:
-        """Whether no page is older that is first in the cell which this one will join."""
-        cell = cells.cell(page.reuse, page.used)
-        others = [other for other in self.owner[tier] if other and other is not page and other.idle]
+    def is_oldest(self, cells: Cells, page: Page, tier: int, child: Page) -> bool:
+        """Whether no page is older that is first in the cell which this one will join; the child may wait there yet."""
+        cell = cells.listed(page)
+        others = [other for other in self.owner[tier] if other and other is not page]
+        others = [other for other in others if other.idle or (other is child and not other.holders)]
         idle = [other for other in others if other.copies]  # not what is on its way from one tier to another
         there = [other for other in idle if other.hottest == tier and not (other.covered or other.passed)]
         same = [other for other in there if (other.priority, other.cell) == (page.priority, cell)]
@@ -167,6 +168,8 @@ class Pools:
         self.tree.attach(page, path)
         if self.cells is not None:
             self.cells.inserted += 1
+            if len(path[-1]) == self.world.block_size:
+                self.cells.watch(page, path)
         self.see(page, path)
         if self.world.kinds[self.number].kind == "state" and not replaces:
             self.look_again(self.tree.page_before(path, self.group))  # it may be passed now, or not any more
@@ -177,6 +180,8 @@ class Pools:
         assert path is not None
         if self.cells is not None and why and len(path[-1]) == self.world.block_size:
             self.cells.bury(page, self.admissions, why)
+        if self.cells is not None:
+            self.cells.unwatch(page)
         self.gone.note(self.group, path, Loss(self.now, why, self.admissions) if why else None, self.world.block_size)
         self.tree.detach(page)
         self.see(page, path)
@@ -216,6 +221,7 @@ class Pools:
         page = Page(self.numbers.pop(), self.group, priority, duration, holders=1)
         self.pages[page.number] = page
         if self.cells is not None:
+            self.cells.made += 1
             self.cells.begin(page)
         self.put(page, 0, slot)
         return page
@@ -269,15 +275,14 @@ class Pools:
             if page.idle:
                 page.priority = DEFAULT
                 self.restamp(page.hottest, page.copies[page.hottest])
-        if self.cells is not None and not 0 <= now - self.cells.aged < TICKS // 4:
-            self.cells.aged = now
+        if self.cells is not None and self.cells.is_aging():
             self.age(self.cells)
 
     def tell_time(self, now: int) -> None:
         """It is `now`."""
         self.now = now
         if self.cells is not None:
-            self.cells.now = now
+            self.cells.now = max(self.cells.now, now)
 
     def age(self, cells: Cells) -> None:
         """Whoever is first in a cell and too old for it joins the one it belongs in, the oldest ages first."""
@@ -287,7 +292,7 @@ class Pools:
             for old in sorted({(page.priority, page.cell) for page in idle}, reverse=True):
                 waiting = [page for page in idle if (page.priority, page.cell) == old]
                 for page in sorted(waiting, key=lambda page: self.stamp[tier][page.copies[tier]]):
-                    if cells.cell(page.reuse, page.used) <= page.cell:
+                    if cells.listed(page) % AGES <= page.cell % AGES:
                         break
                     cells.reached["page aged"] += 1
                     self.restamp(tier, page.copies[tier])
@@ -376,7 +381,7 @@ class Pools:
         if there.covered:
             self.cells.reached["covered page stays"] += 1
             return True
-        mine = -1 if self.is_passed(newcomer) else self.cells.cell(newcomer.reuse, newcomer.used)
+        mine = -1 if self.is_passed(newcomer) else self.cells.listed(newcomer)
         place = self.cells.turn_of(self.place(there))
         worth_more = (there.priority, place) > (newcomer.priority, self.cells.turn_of(mine))
         return worth_more and not self.has_child(newcomer, tier)

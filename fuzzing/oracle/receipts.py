@@ -31,7 +31,11 @@ def loss_of(pools: Pools, path: Path) -> Loss | None:
     if pools.cells is None:
         return next((entry[1] for entry in reversed(pools.gone.recent()) if entry and entry[0] == name), None)
     one = pools.cells.newest(path, pools.group)
-    return None if one is None else Loss(one.used + one.rest * (TICKS // 4), one.why, one.admission)
+    quarter = TICKS // 4
+    if one is None:
+        return None
+    gone = (one.used + one.rest * quarter + quarter // 2) // quarter * quarter
+    return Loss(gone, one.why, one.admission)
 
 
 def explain(state: State, claim: Claim) -> ReceiptFacts:

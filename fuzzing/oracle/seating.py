@@ -104,6 +104,9 @@ def settle(state: State, claim: Claim, row: Row, end: int) -> Counted:
     over = claim.source is not None and takes_over(state, [], claim, left)
     for pools in state.pools:
         pools.admissions += 1
+    for cells in {id(pools.cells): pools.cells for pools in state.pools}.values():
+        if cells is not None:
+            cells.admit()
     before = [list(pools.counts) for pools in state.pools]
     for group, pools in enumerate(state.pools):
         charge = Charge(state.world, claim.ask, state.kinds[group], claim.junction)

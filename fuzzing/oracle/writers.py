@@ -104,6 +104,7 @@ def open_page(pools: Pools, tier: int, value: tuple[int, int | None], fresh: int
     page = Page(pools.numbers.pop(), pools.group, *value, holders=1)
     pools.pages[page.number] = page
     if pools.cells is not None:
+        pools.cells.made += 1
         pools.cells.begin(page)
     pools.put(page, tier, slot)
     return page

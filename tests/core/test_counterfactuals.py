@@ -18,5 +18,5 @@ def test_with_the_counterfactual_a_missed_token_is_reused() -> None:
         try_one(Random(f"0/{number}"), tried, saved, failures)
     assert set(tried) == {cause for cause, text in COUNTERFACTUALS.items() if text is not None}
     shares = {cause: saved[cause] / tried[cause] for cause in tried}
-    assert shares.pop("under_way") >= 0.96  # who has waited may find a state gone that its own text has overtaken
+    assert shares.pop("under_way") >= 0.95  # who has waited may find a state gone that its own text has overtaken
     assert saved.total() / tried.total() >= 0.99 and min(shares.values()) >= 0.98, (shares, failures[:3])

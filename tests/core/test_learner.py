@@ -9,9 +9,22 @@ import numpy as np
 import pytest
 
 from quire import CacheConfig, InputError, TierConfig
-from quire.core.state.learner import AHEAD, EXPECTED, MOST, PRIOR, WIDTHS, Floats, Learner, worth
+from quire.core.state.learner import (
+    AHEAD,
+    EXPECTED,
+    LONGEST_WAIT,
+    MOST,
+    PRIOR,
+    SHORTEST_WAIT,
+    SPAN,
+    STARTS,
+    Floats,
+    Judge,
+    Learner,
+    worth_of_all,
+)
 from quire.core.store import StoreName, open_store
-from quire.core.store.interface import Store
+from quire.core.store.interface import Int64Array, Store
 from quire.core.store.reuse import (
     ADAPTIVE,
     FIRST_RANK,
@@ -24,64 +37,129 @@ from quire.core.store.reuse import (
 SHAPE = (NUM_REUSE_CLASSES, NUM_AGES)
 
 
-def worth_by_definition(hits: Floats, waiting: Floats) -> Floats:
-    """What one more page of a cell brings: every horizon is tried."""
-    hazards = np.zeros(SHAPE)
-    reached = [[sum(hits[c][i:]) + sum(waiting[c][i:]) - waiting[c][i] / 2 for i in range(NUM_AGES)] for c in range(4)]
-    for i in range(NUM_AGES):
-        seen = sum(hits[c][i] for c in range(4)) + PRIOR * EXPECTED[i]
+def worth_by_definition(every_hit: Floats, every_wait: Floats, first: int) -> Floats:
+    """What one more page of a cell brings: every horizon is tried. The ages of a span, those outside at its ends."""
+    hits, waiting = np.zeros((4, SPAN)), np.zeros((4, SPAN))
+    for c in range(4):
+        for age in range(NUM_AGES):
+            place = min(max(age - first, 0), SPAN - 1)
+            hits[c, place] += every_hit[c, age]
+            waiting[c, place] += every_wait[c, age]
+    edges = [0, *STARTS[first + 1 : first + SPAN], 2 * STARTS[first + SPAN - 1]]
+    hazards = np.zeros((4, SPAN))
+    reached = [[sum(hits[c][i:]) + sum(waiting[c][i:]) - waiting[c][i] / 2 for i in range(SPAN)] for c in range(4)]
+    for i in range(SPAN):
+        seen = sum(hits[c][i] for c in range(4)) + PRIOR * EXPECTED
         of_all = seen / (sum(reached[c][i] for c in range(4)) + PRIOR)
         for c in range(4):
             hazards[c, i] = min(MOST, (hits[c][i] + PRIOR * of_all) / (reached[c][i] + PRIOR))
-    found = np.zeros(SHAPE)
+    found = np.zeros((4, SPAN))
     for c in range(4):
-        for i in range(NUM_AGES):
+        for i in range(SPAN):
             alive, brought, taken, best = 1.0, 0.0, 0.0, 0.0
-            for j in range(i, NUM_AGES):
+            for j in range(i, SPAN):
                 brought += alive * hazards[c, j]
-                taken += alive * WIDTHS[j] * (0.5 if j == i else 1.0) * (1 - hazards[c, j] / 2)
+                taken += (
+                    alive * (edges[j + 1] - edges[j]) * (0.5 if j == i < SPAN - 1 else 1.0) * (1 - hazards[c, j] / 2)
+                )
                 alive *= 1 - hazards[c, j]
-                if j >= i + AHEAD or j == NUM_AGES - 1:
+                if (j >= i + AHEAD or j == SPAN - 1) and taken > 0:
                     best = max(best, brought / taken)
             found[c, i] = best
-    return found
+    return np.array([[found[c, min(max(age - first, 0), SPAN - 1)] for age in range(NUM_AGES)] for c in range(4)])
+
+
+def order_of(learner: Learner, hits: Int64Array, lost: Int64Array, census: Int64Array) -> list[int]:
+    """The order after a step in which LRU did no better."""
+    return [int(cell) for cell in learner.order(hits, lost, census, np.zeros(3, np.int64))[0]]
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_step_is_its_definition(seed: int) -> None:
-    rng = np.random.default_rng(seed)
+    rng, oldest = np.random.default_rng(seed), (30, 100, NUM_AGES)[seed % 3]
     hits, waiting = (rng.integers(0, most, SHAPE).astype(float) for most in ((1, 30, 2000)[seed % 3] + 1, 500))
-    assert np.allclose(worth(hits, waiting), worth_by_definition(hits, waiting), rtol=1e-9)
+    hits[:, oldest:] = waiting[:, oldest:] = 0
+    first = min(max(0, oldest + 6 - SPAN), NUM_AGES - SPAN)
+    assert np.allclose(worth_of_all(hits, waiting), worth_by_definition(hits, waiting, first), rtol=1e-9)
+
+
+def test_on_a_clock_of_another_speed_all_is_as_many_ages_further_on() -> None:
+    """Ten octaves: what was worth most before is so after; the order of what blocks get to is the same."""
+    rng = np.random.default_rng(3)
+    counts = [np.zeros(SHAPE, np.int64) for _ in range(3)]
+    later = [np.zeros(SHAPE, np.int64) for _ in range(3)]
+    for before, after in zip(counts, later, strict=True):
+        before[:, 50:80] = rng.integers(0, 1000, (NUM_REUSE_CLASSES, 30))
+        after[:, 80:110] = before[:, 50:80]
+    one, other = order_of(Learner(), *counts), order_of(Learner(), *later)
+    seen = [cell for cell in one if 50 <= cell % NUM_AGES < 80]
+    assert [cell - 30 for cell in other if 80 <= cell % NUM_AGES < 110] == seen
 
 
 def test_an_order_names_every_cell_and_begins_with_the_oldest() -> None:
-    order = Learner().order(*(np.zeros(SHAPE, np.int64) for _ in range(3)))
+    order = np.array(order_of(Learner(), *(np.zeros(SHAPE, np.int64) for _ in range(3))))
     assert sorted(order.tolist()) == list(range(NUM_CELLS))
-    ages = order % NUM_AGES
-    middle = [age for age in ages.tolist() if 8 < age <= 36]
-    assert middle == sorted(middle, reverse=True)
-    assert order[0] % NUM_AGES >= NUM_AGES - 2 and order[-1] % NUM_AGES < 3
+    ages = [age for age in (order % NUM_AGES).tolist() if age > 6]  # of a tick or two there are hardly three ages
+    assert ages == sorted(ages, reverse=True)
     assert sorted(FIRST_RANK) == list(range(NUM_CELLS)) and FIRST_RANK[0] % NUM_AGES == NUM_AGES - 1
 
 
 def test_what_is_asked_again_late_is_kept_while_it_is_young() -> None:
     learner, hits, waiting = Learner(), np.zeros(SHAPE, np.int64), np.zeros(SHAPE, np.int64)
-    hits[0, 21], waiting[0, 21:30] = 4000, 100  # all come back after about a hundred seconds
-    waiting[2, :], hits[2, :] = 1000, 0  # of another class nothing does
-    order = learner.order(hits, np.zeros(SHAPE, np.int64), waiting).tolist()
-    assert order.index(20) > order.index(0) > order.index(2 * NUM_AGES)
+    hits[0, 80], waiting[0, 80:90] = 4000, 100  # all come back after about a hundred seconds
+    waiting[2, :100] = 1000  # of another class nothing does
+    order = order_of(learner, hits, np.zeros(SHAPE, np.int64), waiting)
+    assert order.index(79) > order.index(60) > order.index(2 * NUM_AGES + 60)
 
 
 def test_what_was_counted_fades() -> None:
     learner, nothing = Learner(), np.zeros(SHAPE, np.int64)
-    many = nothing.copy()
-    many[1, 5] = 10_000
-    before = learner.order(many, nothing, nothing).tolist()
+    many, waiting = nothing.copy(), nothing.copy()
+    many[1, 65], waiting[:, 40:80] = 10_000, 100
+    few = nothing.copy()
+    few[0, 45] = 1  # where nobody asks anything again, pages go by age alone
+    before = order_of(learner, many, nothing, waiting)
     for _ in range(1500):
-        after = learner.order(nothing, nothing, nothing).tolist()
-    fresh = Learner().order(nothing, nothing, nothing).tolist()
-    hit = NUM_AGES + 5
-    assert abs(after.index(hit) - fresh.index(hit)) < NUM_REUSE_CLASSES <= abs(before.index(hit) - fresh.index(hit))
+        after = order_of(learner, few, nothing, waiting)
+    fresh = order_of(Learner(), few, nothing, waiting)
+    hit = NUM_AGES + 65
+    assert abs(after.index(hit) - fresh.index(hit)) < 20 < abs(before.index(hit) - fresh.index(hit))
+
+
+def test_the_judge_is_patient_with_one_step_and_not_with_many() -> None:
+    judge = Judge()
+    assert not judge.hear(0, 1000, 800)  # one long request
+    assert not any(judge.hear(100, 0, 800) for _ in range(50))  # what was gained long ago excuses little
+    assert [judge.hear(0, 400, 800) for _ in range(5)] == [False, False, False, True, True]
+
+
+def test_small_losses_that_last_are_noticed_and_noise_is_not() -> None:
+    judge, dice = Judge(), Random(1)
+    assert not any(judge.hear(dice.randrange(60), dice.randrange(40), 800) for _ in range(1000))
+    assert any(judge.hear(0, 10, 800) for _ in range(60))
+
+
+def test_who_fails_again_waits_twice_as_long_and_who_does_well_is_forgiven() -> None:
+    judge, waits = Judge(), []
+    for _ in range(7):
+        while not judge.hear(0, 400, 800):
+            pass
+        waits.append(1)
+        while judge.hear(0, 400, 800):
+            waits[-1] += 1
+    assert waits == [8, 16, 32, 64, 128, 128, 128] and (waits[0], waits[-1]) == (SHORTEST_WAIT, LONGEST_WAIT)
+    assert not any(judge.hear(9, 0, 800) for _ in range(40))
+    while not judge.hear(0, 400, 800):
+        pass
+    assert [judge.hear(0, 0, 800) for _ in range(8)] == [True] * 7 + [False]
+
+
+def test_while_nobody_comes_back_pages_go_by_age_alone() -> None:
+    waiting = np.full(SHAPE, 100, np.int64)
+    order, by_age = Learner().order(
+        np.zeros(SHAPE, np.int64), np.zeros(SHAPE, np.int64), waiting, np.zeros(3, np.int64)
+    )
+    assert by_age and order.tolist() == list(FIRST_RANK)
 
 
 def filled(name: StoreName, slots: int, ghosts: int) -> Store:
@@ -154,8 +232,8 @@ def test_an_order_that_is_none_is_refused(name: StoreName) -> None:
     store = filled(name, 1024, 1)
     before = store.dump()
     for wrong in ([], [0] * NUM_CELLS, list(range(NUM_CELLS - 1)), [*range(1, NUM_CELLS), NUM_CELLS]):
-        with pytest.raises(ValueError, match="names each of 160 cells once"):
-            store.set_rank(0, np.array(wrong, np.int32))
+        with pytest.raises(ValueError, match="names each of 640 cells once"):
+            store.set_rank(0, np.array(wrong, np.int32), False)
     assert store.dump() == before
     plain = open_store(name).Store(4, [(-1, 0, -1, 1, 0, 0, [4])], 2, 4, 0, False, 0, False, 10)
     assert not plain.is_due(0) and plain.ghost_room(0) == (0, 0)
@@ -175,3 +253,11 @@ def test_the_old_name_of_an_order_is_read_with_a_warning() -> None:
 def test_what_is_no_order_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         CacheConfig((TierConfig("device", 4),), **wrong)
+
+
+def test_of_equal_worth_the_oldest_go_first() -> None:
+    """Ages behind the last that is looked at are worth the same."""
+    hits, waiting = np.zeros(SHAPE, np.int64), np.zeros(SHAPE, np.int64)
+    hits[:, 60], waiting[:, 50:80] = 50, 100
+    order = order_of(Learner(), hits, np.zeros(SHAPE, np.int64), waiting)
+    assert order.index(159) < order.index(150) < order.index(140)

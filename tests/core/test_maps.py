@@ -12,6 +12,7 @@ import pytest
 from quire import Cache, CacheConfig, LayerGroup, Request, Scope, TierConfig, check
 from quire.core import maps
 from quire.core.maps import claimed_ids, eviction_order, live_sequences, slots_of_pool, tree_of
+from quire.core.records.config import Eviction
 from quire.core.store import StoreName
 from quire.core.store.mapped import NodeColumn, SlotColumn, SlotState
 
@@ -105,9 +106,10 @@ def paths(cache: Cache) -> dict[int, tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("eviction", "count"), [("lru", 2), ("release_order", 2), ("adaptive", 1)])
-def test_the_order_is_that_of_eviction(store: StoreName, eviction: str, count: int) -> None:
+def test_the_order_is_that_of_eviction(store: StoreName, eviction: Eviction, count: int) -> None:
     """As it is now: in the adaptive order a leaf that goes lets its parent go next."""
-    cache = small(store, 8, eviction=eviction)
+    config = CacheConfig((TierConfig("device", 8),), 4, max_sequences=8, max_length=256, eviction=eviction)
+    cache = Cache(config, store=store, clock=lambda: 0.0)  # nobody grows older between the question and the act
     for first in (100, 200, 300, 400):
         serve(cache, Request(first, seq(first, 8)))
     order = eviction_order(cache, 0, 0).tolist()

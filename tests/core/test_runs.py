@@ -337,6 +337,7 @@ def test_a_run_ends_where_an_older_page_has_come_down_behind_a_released_parent()
     both.now += 0.001
     both.put(2, text(2, 4))
     finds = [cache.find(Request("older", older)) for cache in both.caches]
+    both.now += 100.0  # so that both are of one age
     both.put(3, text(3, 6))  # so the newer one goes down first
     for found in finds:
         found.close()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from quire import Cache, Request, Scope, check
+from quire import Cache, Request, Scope, Sequence, check
+from quire.core.state.learner import Learner
 from quire.core.store import StoreName
 from quire.core.store.dumped import DumpedCells, DumpedReuse
-from quire.core.store.reuse import CONTINUED, FEW, MANY, ONCE
+from quire.core.store.reuse import CONTINUED, FEW, MANY, NUM_AGES, NUM_CELLS, ONCE
 
 from .conftest import Clock, Ran, build, finish, keep, run, start_of, tokens
 
@@ -172,6 +174,78 @@ def test_it_learns_that_chats_come_back_late(store: StoreName, eviction: str, le
             found += run_fast(cache, tokens(range(1000 * (number - 40), 1000 * (number - 40) + 4), 1, 2))
     check(cache)
     assert least <= found <= most
+
+
+@pytest.mark.parametrize("speed", [0.0, 1e-6, 1.0, 1e6])
+def test_every_time_scale_is_as_good(store: StoreName, speed: float) -> None:
+    """adapt-12: the same chats on clocks that stand, creep and race: what is learned is worth as much."""
+    cache, clock = adaptive(store, 24, partial_reuse=False)
+    found = 0
+    for number in range(300):
+        clock.now += speed
+        run_fast(cache, tokens(range(1000 * number, 1000 * number + 4), 1))
+        if number >= 40:
+            clock.now += speed
+            found += run_fast(cache, tokens(range(1000 * (number - 40), 1000 * (number - 40) + 4), 1, 2))
+    check(cache)
+    assert found > 60
+
+
+def test_a_clock_that_goes_back_leaves_the_order_of_use(store: StoreName) -> None:
+    """adapt-13: whoever came after the clock was set back is still the youngest."""
+    cache, clock = adaptive(store, 3, ghosts=0)
+    for clock.now, name, prompt in ((100, "a", A), (200, "b", B), (1, "c", C), (1, "b", B)):
+        run(cache, Request(name, prompt))
+    assert run(cache, Request("d", D)).slots == [0]
+    assert [start_of(cache, prompt) for prompt in (A, B, C)] == [0, 3, 3]
+
+
+def test_where_lru_does_better_it_falls_back_and_says_so(store: StoreName) -> None:
+    """adapt-14: an order that keeps what is never asked again, forced upon it: LRU has all, and pages go by age."""
+    cache, _ = adaptive(store, 64, partial_reuse=False)
+    assert (cache.usage().by_age, cache.usage().fallbacks) == (True, 0)  # nothing is learned yet
+    ((inside, place, _),), learner = cache._registry.learners, Backwards()
+    cache._registry.learners = ((inside, place, learner),)
+    seen = set()
+    for number in range(1200):
+        run_fast(cache, tokens(range(1000 * number, 1000 * number + 4), 1))
+        if number >= 20:  # LRU has all of it
+            run_fast(cache, tokens(range(1000 * (number - 20), 1000 * (number - 20) + 4), 1))
+        seen.add(cache.usage().by_age)
+    check(cache)
+    assert cache.usage().fallbacks >= 1 and seen == {False, True}
+    assert learner.judge.fallen or learner.judge.balance < 0
+
+
+def test_what_came_together_goes_together(store: StoreName) -> None:
+    """adapt-15: the youngest bins first: a parent joins the bin its child was in when all were last looked at."""
+    cache, clock = adaptive(store, 96, partial_reuse=False)
+    texts = [tokens(range(1000 * number, 1000 * number + 192)) for number in range(2)]
+    for clock.now, text in ((0.0, texts[0]), (1.0, texts[1])):
+        run_fast(cache, text)
+    youngest_first = [reuse * NUM_AGES + age for age in range(NUM_AGES) for reuse in range(4)]
+    cache._setup.store.set_rank(0, np.array(youngest_first, np.int32), False)
+    cache._registry.learners = ()
+    for clock.now, name in ((10.0, 5000), (14.0, 6000), (14.0, 7000)):
+        cache.commit(run_live(cache, tokens(range(name, name + 4))))
+    assert cells(cache).clock[2] == 10_000_000  # 96 slots: so few new pages are no reason to look again
+    assert [start_of(cache, tokens(text, 9)) for text in texts] == [180, 192]
+
+
+def run_live(cache: Cache, prompt: Any) -> Sequence:
+    """A request that goes on."""
+    batch = cache.add_sequence_batch([Request(int(prompt[0]), prompt)])
+    cache.finish(batch.plan)
+    return batch.sequences[0]
+
+
+class Backwards(Learner):
+    """What it learns is the worst there is."""
+
+    def order(self, *counts: Any) -> tuple[Any, bool]:
+        """New text goes before what was used again, which never is."""
+        found, by_age = super().order(*counts)
+        return found if by_age else np.arange(NUM_CELLS, dtype=np.int32), by_age
 
 
 def run_fast(cache: Cache, prompt: Any) -> int:

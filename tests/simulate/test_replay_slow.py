@@ -99,7 +99,7 @@ def test_a_trace_with_many_who_wait_for_the_disk(tmp_path: Path) -> None:
     without = played(trace, replace(settings, eviction="lru", tiers=tiers[:2], slow=None))
     assert found.hit_rate > without.hit_rate + 0.3 and found.hit_rate_by_tier["disk"] > 0.3
     assert learned.hit_rate >= found.hit_rate  # more of it from device and host, and the disk has the rest
-    assert 0.3 > learned.hit_rate_by_tier["disk"] > 0
+    assert found.hit_rate_by_tier["disk"] > learned.hit_rate_by_tier["disk"] > 0
     assert found.hit_rate == pytest.approx(sum(found.hit_rate_by_tier.values()))
 
 

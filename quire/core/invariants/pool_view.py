@@ -114,7 +114,7 @@ class PoolView:
                     raise BrokenInvariant(f"slot {slot} of tier {tier} is listed as passed")
 
     def cells_hold_their_class(self) -> None:
-        """A page waits in a cell of its class; what is remembered is not more than there is room for."""
+        """A page waits in a cell of its class, or of the first; not more is remembered than there is room for."""
         cells = self.facts.cells
         if cells is None:
             return
@@ -126,7 +126,7 @@ class PoolView:
             for klass, slots in order.items():
                 for slot in slots if klass > COVERED else ():
                     number = owner[tier][slot]
-                    if cells.place_of(klass)[1] not in (-1, known[number].reuse):
+                    if cells.place_of(klass)[1] not in (-1, 0, known[number].reuse):  # 0: listed by age alone
                         raise BrokenInvariant(f"page {number} of class {known[number].reuse} waits in {klass}")
         if sorted(cells.rank) != list(range(len(cells.hits))):
             raise BrokenInvariant(f"the order of cells is {cells.rank}")

@@ -31,10 +31,10 @@ def _commit_rows(registry: Registry, rows: Int32, numbers: Int32 | None, told: b
     setup, checked = registry.setup, registry.commit_checked
     if checked:
         _check_rows(registry, rows, numbers)
-    _tell_time(registry)
+    now = _now(registry)
     readers = None if setup.cross is None else _readers(setup, rows, numbers, told)
     try:
-        added = setup.store.commit(rows, numbers)
+        added = setup.store.commit(rows, numbers, now)
     except LookupError:
         raise wrong_rows(registry, "commit", rows) from None
     except ValueError:
@@ -71,9 +71,9 @@ def _commit_one(registry: Registry, sequence: Sequence, computed: int | None) ->
     checked = row in registry.commit_checked
     if checked:
         _check_handed_out(sequence, computed)
-    _tell_time(registry)
+    now = _now(registry)
     try:
-        added = setup.store.commit_row(row, computed)
+        added = setup.store.commit_row(row, computed, now)
     except ValueError:
         raise _not_computed(computed, sequence.length) from None
     if checked:
@@ -85,10 +85,9 @@ def _not_computed(computed: object, length: int) -> InputError:
     return InputError(say(f"commit of {shown(computed)} tokens", f"the sequence has {length}", "grow it before"))
 
 
-def _tell_time(registry: Registry) -> None:
-    """Pages may leave a window now, and their retention runs from then on."""
-    if registry.timed and registry.setup.bounded:
-        registry.setup.store.refresh(registry.setup.now())
+def _now(registry: Registry) -> int | None:
+    """The time, if pages may leave a window: their retention runs from then on. The store hears it after its checks."""
+    return registry.setup.now() if registry.timed and registry.setup.bounded else None
 
 
 def _readers(setup: Setup, rows: Int32, numbers: Int32 | None, told: bool) -> Int32:

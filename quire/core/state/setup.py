@@ -94,7 +94,9 @@ class Setup:
         empty, idle = store.num_empty(place, tier), store.num_idle(place, tier)
         shadows = store.num_shadow(place, tier)
         ghosts = store.ghost_room(place) if tier == 0 else (0, 0)
-        return Usage(capacity, empty, idle, shadows, capacity - empty - idle - shadows, *ghosts)
+        by_age, fallbacks = store.fallback(place) if tier == 0 else (False, 0)
+        held = capacity - empty - idle - shadows
+        return Usage(capacity, empty, idle, shadows, held, *ghosts, by_age=by_age, fallbacks=fallbacks)
 
     def refresh(self, now: int) -> None:
         """Let retention durations that have passed run out."""

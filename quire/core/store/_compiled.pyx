@@ -40,11 +40,12 @@ include "compiled/tree/tree.pxi"              # siblings in token order, roots, 
 include "compiled/tree/traverse.pxi"          # along a chain's blocks, up to a depth, through a subtree
 include "compiled/tree/points.pxi"            # where somebody may be expected to resume
 include "compiled/pools/log.pxi"              # moves and events as arrays
-include "compiled/pools/ages.pxi"             # age bins and classes of the adaptive order
+include "compiled/learned/ages.pxi"           # age bins and classes of the adaptive order
 include "compiled/pools/order.pxi"            # per tier: slots in eviction order
 include "compiled/pools/expiry.pxi"           # durations, the heap of expiries
-include "compiled/pools/ghosts.pxi"           # pages that are gone
-include "compiled/pools/cells.pxi"            # what the adaptive order knows, and its lists
+include "compiled/learned/ghosts.pxi"         # pages that are gone
+include "compiled/learned/rival.pxi"          # what the oldest first would have kept
+include "compiled/learned/cells.pxi"          # what the adaptive order knows, and its lists
 include "compiled/pools/notes.pxi"            # changes in the slow tier, until somebody is told
 include "compiled/pools/room.pxi"             # per pool: what groups may share
 include "compiled/pools/listing.pxi"          # per group: where its slots are listed, which is taken next

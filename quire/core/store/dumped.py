@@ -77,8 +77,11 @@ class DumpedCells(NamedTuple):
     hits: list[int]  # by cell, since they were last taken
     lost: list[int]
     inserted: int
-    aged: int
+    made: int
     rank: list[int]  # cells, first to be evicted first
+    recency: bool  # pages are told apart by age alone
+    rival: tuple[int, int, int, int]  # gained and missed since they were last taken; pages watched; pages of LRU
+    clock: tuple[int, int, int]  # the latest time that was told, when somebody was last admitted, when pages were aged
 
     def place_of(self, listed: int) -> tuple[int, int]:
         """Priority and reuse class of a page that is listed in this class of an order; -1: it is passed."""

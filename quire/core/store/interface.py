@@ -289,10 +289,11 @@ class Store(Protocol):
 
     # Rows
 
-    def commit(self, rows: Int32Array, computed: Int32Array | None = None) -> int:
-        """KV of the rows exists up to `computed` (None: what was handed out); pages that became findable."""
+    def commit(self, rows: Int32Array, computed: Int32Array | None = None, now: int | None = None) -> int:
+        """KV of the rows exists up to `computed` (None: what was handed out); pages that became findable. With `now`
+        what has run out by then is refreshed before: nothing is, if the call is refused."""
 
-    def commit_row(self, row: int, computed: int) -> int:
+    def commit_row(self, row: int, computed: int, now: int | None = None) -> int:
         """The same for one row."""
 
     def grow(self, rows: Int32Array, tokens: Int32Array | None, k: int) -> int:
@@ -403,11 +404,16 @@ class Store(Protocol):
     def is_due(self, group: int) -> bool:
         """Whether a group's order shall be learned anew."""
 
-    def take_counts(self, group: int) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """By class and age: hits and lost ghosts since the last call, and a census of pages and ghosts now."""
+    def take_counts(self, group: int) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
+        """By class and age: hits and lost ghosts since the last call, and a census of pages and ghosts now; and, of the
+        pages that are watched, hits that LRU would not have had since then, misses that it would, and their number."""
 
-    def set_rank(self, group: int, cells: Int32Array) -> None:
-        """Evict in this order of cells from now on; all are named."""
+    def set_rank(self, group: int, cells: Int32Array, recency: bool) -> None:
+        """Evict in this order of cells from now on; all are named. `recency`: pages are told apart by age alone."""
+
+    def fallback(self, group: int) -> tuple[bool, int]:
+        """In the adaptive order: whether pages go by age alone now, and how often it has come to that after an order
+        was learned."""
 
     def ghost_room(self, group: int) -> tuple[int, int]:
         """Ghosts there are, and the bytes that they take: those that were there at once, at most."""

@@ -71,6 +71,8 @@ class EngineCollector(Collector):
 
     def _pools(self, cache: Cache) -> Iterator[Metric]:
         slots: dict[tuple[str, ...], float] = {}
+        by_age: dict[tuple[str, ...], float] = {}
+        fallbacks: dict[tuple[str, ...], float] = {}
         fullest = 0.0
         for tier, tier_config in enumerate(cache.config.tiers):
             for group, group_config in enumerate(cache.config.groups):
@@ -78,7 +80,13 @@ class EngineCollector(Collector):
                 slots |= {(tier_config.name, group_config.name, state): getattr(usage, state) for state in STATES}
                 if tier == 0 and usage.capacity:
                     fullest = max(fullest, usage.held / usage.capacity)
+                if tier == 0 and cache.config.order == "adaptive":
+                    by_age[group_config.name,], fallbacks[group_config.name,] = usage.by_age, usage.fallbacks
         yield self._made.gauges("quire:pages", "Slots of a pool by state.", ("tier", "group", "state"), slots)
+        what = "1: the adaptive order evicts by age alone: nothing is learned yet, or LRU did better."
+        yield self._made.gauges("quire:order_by_age", what, ("group",), by_age)
+        what = "How often LRU did better than the adaptive order, which fell back to it."
+        yield self._made.counts("quire:order_fallbacks", what, ("group",), fallbacks)
         what = "Held slots of the fullest device pool; 1 is all."
         yield self._made.gauge("vllm:kv_cache_usage_perc", what, fullest)
         counted: dict[tuple[str, ...], float] = {}

@@ -139,3 +139,5 @@ class Usage:
     filling: int = 0  # of the held ones: slots that background plans fill
     prefetched: int = 0  # pages that prefetches hold here
     index_bytes: int = 0  # of a slow tier: memory that knowing its pages takes, with the blocks that only it has
+    by_age: bool = False  # in the adaptive order: nothing is learned yet, or LRU did better: pages go by age; of tier 0
+    fallbacks: int = 0  # how often LRU did better, and it has come to that

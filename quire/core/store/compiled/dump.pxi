@@ -88,12 +88,13 @@ cdef object dump_cells(Pool *g):
     cdef Cells *c = g.cells
     cdef Ghosts *e = &c.ghosts
     cdef int32_t p, i
-    pages = {p: DumpedReuse(memory_at(c, p).uses, memory_at(c, p).reuse, memory_at(c, p).used)
+    pages = {p: DumpedReuse(memory_at(c, p).uses, memory_at(c, p).reuse & ~WATCHED, memory_at(c, p).used)
              for p in range(g.num_pages) if page_at(g, p).holders >= 0 and is_mine(g, p)}
     ghosts = [None if e.ring[i].facts == 0 else dump_ghost(e.ring + i) for i in range(num_used(e))]
     ghosts += [None] * (e.room - num_used(e))
     return DumpedCells(pages, ghosts, [c.hits[i] for i in range(NUM_CELLS)], [c.lost[i] for i in range(NUM_CELLS)],
-                       c.inserted, c.aged, [c.list_at[i + 1] - 1 for i in range(NUM_CELLS)])
+                       c.inserted, c.made, [c.list_at[i + 1] - 1 for i in range(NUM_CELLS)], bool(c.recency),
+                       (c.rival.gained, c.rival.missed, c.rival.watched, c.rival.count), (c.now, c.asked, c.aged))
 
 
 cdef object dump_page(Pool *g, int32_t p, dict numbers):

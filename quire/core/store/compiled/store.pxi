@@ -196,13 +196,13 @@ cdef class Store:
 
     # life
 
-    def commit(self, rows, computed=None):
-        """Make the computed full blocks of the rows findable; the number of pages newly attached."""
-        return commit_arrays(&self.state, rows, computed)
+    def commit(self, rows, computed=None, now=None):
+        """Make the computed full blocks of the rows findable; the number of pages newly attached. `now`: if it counts."""
+        return commit_arrays(&self.state, rows, computed, now)
 
-    def commit_row(self, int32_t row, int32_t computed):
+    def commit_row(self, int32_t row, int32_t computed, now=None):
         """The same for one row."""
-        return commit_batch(&self.state, &row, &computed, 1)
+        return commit_batch(&self.state, &row, &computed, 1, now)
 
     @property
     def inherit(self):
@@ -400,7 +400,8 @@ cdef class Store:
         return g.cells != NULL and g.cells.inserted >= g.cells.due_after
 
     def take_counts(self, Py_ssize_t group):
-        """By class and age: hits and lost ghosts since the last call, and a census of pages and ghosts now."""
+        """By class and age: hits and lost ghosts since the last call, and a census of pages and ghosts now; then gained and
+        missed since the last call, and pages watched."""
         cdef Pool *g = check_group(&self.state, group)
         cdef int64_t[NUM_CELLS] census
         if g.cells == NULL:
@@ -408,14 +409,15 @@ cdef class Store:
         memset(census, 0, sizeof(census))
         count_pages(g, census)
         count_ghosts(g.cells, census)
-        taken = cell_counts(g.cells.hits), cell_counts(g.cells.lost), cell_counts(census)
+        rival = np.array([g.cells.rival.gained, g.cells.rival.missed, g.cells.rival.watched], np.int64)
+        taken = cell_counts(g.cells.hits), cell_counts(g.cells.lost), cell_counts(census), rival
         memset(g.cells.hits, 0, sizeof(census))
         memset(g.cells.lost, 0, sizeof(census))
-        g.cells.inserted = 0
+        g.cells.inserted = g.cells.rival.gained = g.cells.rival.missed = 0
         return taken
 
-    def set_rank(self, Py_ssize_t group, cells):
-        """Evict in this order of cells from now on; all are named."""
+    def set_rank(self, Py_ssize_t group, cells, recency):
+        """Evict in this order of cells from now on; all are named. `recency`: pages are told apart by age alone."""
         cdef Pool *g = check_group(&self.state, group)
         cdef int32_t[NUM_CELLS] rank
         cdef int32_t i
@@ -424,7 +426,12 @@ cdef class Store:
             raise ValueError(f"group {group}: an order names each of {NUM_CELLS} cells once, if it is adaptive")
         for i in range(NUM_CELLS):
             rank[i] = names[i]
-        set_rank(g, rank)
+        set_rank(g, rank, bool(recency))
+
+    def fallback(self, Py_ssize_t group):
+        """Whether pages go by age alone, and how often it has come to that since an order was learned."""
+        cdef Pool *g = check_group(&self.state, group)
+        return (False, 0) if g.cells == NULL else (bool(g.cells.recency), g.cells.falls)
 
     def ghost_room(self, Py_ssize_t group):
         """Ghosts there are, and the bytes that they take: those that were there at once, at most."""

@@ -2,9 +2,9 @@
 
 Owns nothing itself; it names what the package gives out. The compiled store is cut into the same parts. Read order,
 each part knowing only those before it: token_list, hash, chain, node, tree, traverse, points, log, ages, order, expiry,
-ghosts, cells, notes, room, listing, pool, group, reserve, ask, state, checks, events, attach, priority, evict, offload,
-background, lasting, onboard, columns, walk_result, partial, walk, claim, explain, current, seat, teach, settle,
-extend, window, commit, grow, recut, fork, hold, write, restore, release, remove, dump, maps, ledger, store.
+ghosts, rival, cells, notes, room, listing, pool, group, reserve, ask, state, checks, events, attach, priority, evict,
+offload, background, lasting, onboard, columns, walk_result, partial, walk, claim, explain, current, seat, teach,
+settle, extend, window, commit, grow, recut, fork, hold, write, restore, release, remove, dump, maps, ledger, store.
 """
 
 from quire.core.store.twin.hits.walk_result import Hit

@@ -17,7 +17,7 @@ from quire.core.store.dumped import (
     PageInfo,
 )  # fmt: skip
 from quire.core.store.twin.keys.chain import decode
-from quire.core.store.twin.pools.cells import Cells
+from quire.core.store.twin.learned.cells import Cells
 from quire.core.store.twin.pools.order import Order
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import State
@@ -93,8 +93,11 @@ def dump_cells(pool: Pool, cells: Cells) -> DumpedCells:
         hits=cells.hits.ravel().tolist(),
         lost=cells.lost.ravel().tolist(),
         inserted=cells.inserted,
-        aged=cells.aged,
+        made=cells.made,
         rank=list(pool.orders[0].rank or ()),
+        recency=cells.recency,
+        rival=(cells.rival.gained, cells.rival.missed, cells.rival.watched, len(cells.rival)),
+        clock=(cells.now, cells.asked, cells.aged),
     )
 
 

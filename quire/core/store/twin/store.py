@@ -29,14 +29,14 @@ from quire.core.store.twin.dump import dump, page_info
 from quire.core.store.twin.hits import claim, explain, walk
 from quire.core.store.twin.hits.walk_result import Hit
 from quire.core.store.twin.keys.chain import Chain
+from quire.core.store.twin.learned.cells import Cells
+from quire.core.store.twin.learned.ghosts import Ghosts
 from quire.core.store.twin.moves import background, priority
 from quire.core.store.twin.moves.events import log_whole
 from quire.core.store.twin.moves.lasting import take_changes
 from quire.core.store.twin.moves.offload import offload
 from quire.core.store.twin.pools.ask import Ask, Retention
-from quire.core.store.twin.pools.cells import Cells
 from quire.core.store.twin.pools.checks import check_chain, check_end, check_frozen, check_vacant
-from quire.core.store.twin.pools.ghosts import Ghosts
 from quire.core.store.twin.pools.group import ALL, Group, check_groups, check_homes
 from quire.core.store.twin.pools.log import Log, Moves
 from quire.core.store.twin.pools.notes import Notes
@@ -100,7 +100,7 @@ class Store:
             pool.window = window
             pool.overtakes = order != RELEASE_ORDER and pool.group in states
             if adaptive:
-                pool.set_rank(FIRST_RANK)
+                pool.set_rank(FIRST_RANK, recency=True)
         table, known = Table(block_size, rows, columns, by_group), [Group(*numbers) for *numbers, _ in groups]
         self._state = State(rules, known, tree, moves, log, by_group, rooms, table)
         self.pages, self.slots, self.capacity = table.pages, table.slots, table.capacity
@@ -206,8 +206,8 @@ class Store:
 
     # Rows
 
-    def commit(self, rows: Any, computed: Int32Array | None = None) -> int:
-        return commit.commit(self._state, _numbers(rows), computed)
+    def commit(self, rows: Any, computed: Int32Array | None = None, now: int | None = None) -> int:
+        return commit.commit(self._state, _numbers(rows), computed, now)
 
     @property
     def inherit(self) -> bool:
@@ -218,8 +218,8 @@ class Store:
     def inherit(self, trusted: bool) -> None:
         self._state.inherit = trusted
 
-    def commit_row(self, row: int, computed: int) -> int:
-        return commit.commit(self._state, [row], np.array([computed], np.int32))
+    def commit_row(self, row: int, computed: int, now: int | None = None) -> int:
+        return commit.commit(self._state, [row], np.array([computed], np.int32), now)
 
     def grow(self, rows: Any, tokens: Int32Array | None, k: int) -> int:
         return grow.grow(self._state, _numbers(rows), tokens, k)
@@ -394,16 +394,22 @@ class Store:
         cells = self._state.pools[group].cells
         return cells is not None and cells.is_due
 
-    def take_counts(self, group: int) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """By cell: hits and lost ghosts since the last call, and a census of what is there and what is remembered."""
+    def take_counts(self, group: int) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
+        """By cell: hits and lost ghosts since the last call, and a census of what is there and what is remembered; then
+        gained and missed since the last call, and pages watched."""
         pool = self._state.pools[group]
         if pool.cells is None:
             raise ValueError(f"group {group} learns no order")
         return pool.cells.take_counts(pool.pages)
 
-    def set_rank(self, group: int, cells: Int32Array) -> None:
+    def set_rank(self, group: int, cells: Int32Array, recency: bool) -> None:
         """Evict in this order of cells from now on."""
-        self._state.pools[group].set_rank(_numbers(cells))
+        self._state.pools[group].set_rank(_numbers(cells), bool(recency))
+
+    def fallback(self, group: int) -> tuple[bool, int]:
+        """Whether pages go by age alone, and how often it has come to that since an order was learned."""
+        cells = self._state.pools[group].cells
+        return (False, 0) if cells is None else (cells.recency, cells.falls)
 
     def ghost_room(self, group: int) -> tuple[int, int]:
         """Ghosts there are, and roughly the bytes that they take."""
@@ -475,7 +481,7 @@ class Store:
 def _room(slots: Sequence[int], order: int, ghosts: int, slow: bool) -> Room:
     fast = sum(slots[:-1] if slow else slots)  # what an order learns from, and what is remembered, goes by them
     if order == ADAPTIVE:
-        return Room(slots, False, Cells(fast, ghosts))
+        return Room(slots, False, Cells(fast, ghosts, sum(slots)))
     return Room(slots, order == RELEASE_ORDER, None, Ghosts(ghosts * fast) if ghosts else None)
 
 

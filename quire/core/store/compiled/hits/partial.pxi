@@ -104,7 +104,7 @@ cdef int take_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
     hold_page(g, p)
     page.claimed -= ONE_CLAIM
     if g.cells != NULL:
-        use(g.cells, p)
+        use_page(g, p)
     if page.slot[0] < 0 and onboard(s, g, p):
         return -1
     unbury(s, g, page.node)
@@ -118,7 +118,7 @@ cdef int take_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
 
 cdef void use_source(Pool *g, int32_t p) noexcept nogil:
     """A page that was copied is used; idle, it waits elsewhere from now on."""
-    use(g.cells, p)
+    use_page(g, p)
     if page_at(g, p).holders == 0 and page_at(g, p).node >= 0:
         relist(g, hottest(g, page_at(g, p)), page_at(g, p))
 

@@ -3,9 +3,28 @@
 # Does not know: when a row offers its pages.
 
 
+cdef inline void watch(Pool *g, int32_t p, int32_t node) noexcept nogil:
+    """A page has come to the node of a full block; the order is judged by it, or not."""
+    cdef Rival *rival = &g.cells.rival
+    if not chooses(rival, tokens_at(g.tree, node), g.tree.block_size):
+        return
+    if at(g.tree, node).size != g.tree.block_size:
+        return
+    if come_watched(rival, key_at(g.tree, node) ^ g.salt):
+        memory_at(g.cells, p).reuse |= WATCHED
+
+
+cdef inline void unwatch(Pool *g, int32_t p) noexcept nogil:
+    """A page leaves its node."""
+    if g.cells != NULL and memory_at(g.cells, p).reuse & WATCHED:
+        memory_at(g.cells, p).reuse -= WATCHED
+        g.cells.rival.watched -= 1
+
+
 cdef void note_insert(Pool *g, int32_t p, int32_t node, int32_t before) noexcept nogil:
     """A page took a place in the tree, where one was in tier `before` (-1: none)."""
     g.cells.inserted += 1
+    watch(g, p, node)
     child_moved(g, node, before, hottest(g, page_at(g, p)))
 
 
@@ -40,6 +59,7 @@ cdef inline void attach_next(State *s, Pool *g, int32_t p, int32_t node) noexcep
     page_at(g, p).node = node
     note_page(&s.tree, node, g.current)
     g.cells.inserted += 1
+    watch(g, p, node)
     if g.leaves_only:
         kids_at(&s.tree, at(&s.tree, node).parent, g.index)[hottest(g, page_at(g, p))] += 1
 
@@ -48,6 +68,7 @@ cdef inline void leave_node(State *s, Pool *g, int32_t p, int32_t tier) noexcept
     """A committed page, last told to be in `tier`, leaves its node; the node goes if that was all it was for."""
     cdef Page *page = page_at(g, p)
     cdef int32_t node = page.node
+    unwatch(g, p)
     at(&s.tree, node).page[g.index] = -1
     page.node = -1
     s.tree.epoch += 1
@@ -101,6 +122,7 @@ cdef void replace_page(State *s, Pool *g, int32_t q, int32_t p) noexcept nogil:
             list_empty(g, u, slot)
     at(&s.tree, old.node).page[g.index] = p
     new.node = old.node
+    unwatch(g, q)
     if g.cells != NULL:
         note_insert(g, p, old.node, t)
     log_page(s, g, new, MOVED, t, hottest(g, new))

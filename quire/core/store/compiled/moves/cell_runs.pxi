@@ -35,7 +35,8 @@ cdef inline bint is_alike(Pool *g, Page *page, Page *other) noexcept nogil:
     """Whether two pages belong in one list when they are not covered, whichever it is: those of one prompt mostly do."""
     cdef Memory *mine = memory_behind(g, page)
     cdef Memory *its = memory_behind(g, other)
-    return mine.used == its.used and mine.reuse == its.reuse and class_of_idle(page) == class_of_idle(other)
+    return (mine.used == its.used and (mine.reuse ^ its.reuse) & ~WATCHED == 0
+            and class_of_idle(page) == class_of_idle(other))
 
 
 cdef inline bint goes_next(Pool *g, int32_t t, int32_t p, int32_t kind, int32_t like) noexcept nogil:
@@ -83,7 +84,7 @@ cdef void end_run(Pool *g, int32_t t, CellRun *run) noexcept nogil:
     if run.page >= 0:
         slot = page_at(g, run.page).slot[t]
         unlist(g.tiers + t, slot, COVERED)
-        memory_at(g.cells, run.page).kind = <int16_t> run.kind
+        memory_at(g.cells, run.page).kind = <uint16_t> run.kind
         push_front(g.tiers + t, g.cells, slot, run.kind)
         run.page = -1
 

@@ -32,7 +32,7 @@ cdef void refresh(State *s, int64_t now) noexcept nogil:
             g.room.times.expiry[p] = -1
             if page_at(g, p).holders == 0:
                 set_priority(s, keeper(s, g, p), p, DEFAULT_PRIORITY)
-        if g.cells != NULL and is_aging(g.cells, now):
+        if g.cells != NULL and is_aging(g.cells):
             for t in range(g.num_tiers):
                 age_order(g.tiers + t, g.cells)
 

@@ -150,14 +150,15 @@ cdef int make_cells(State *s, int32_t index, int32_t ghosts) except -1:
     cdef int32_t[NUM_CELLS] rank
     cdef int32_t i
     g.cells = <Cells *> calloc(1, sizeof(Cells))
-    if (g.cells == NULL or cells_open(g.cells, num_near(g), ghosts, s.num_columns)
+    if (g.cells == NULL or cells_open(g.cells, num_near(g), ghosts, s.num_columns, g.num_pages)
             or level_open(g, DEFAULT_PRIORITY)):
         raise MemoryError(f"group {g.index}: no memory for what its order learns")
     g.ghosts = &g.cells.ghosts
     g.cells.pages, g.cells.stride = g.pages + g.stride - sizeof(Memory), g.stride
     for i in range(NUM_CELLS):
         rank[i] = FIRST_RANK[i]
-    set_rank(g, rank)
+    g.cells.recency = True    # nothing is learned yet
+    set_rank(g, rank, True)
     return 0
 
 

@@ -126,10 +126,17 @@ cdef inline bint has_child(Pool *g, Page *page, int32_t t) noexcept nogil:
     return has_any(kids_at(g.tree, page.node, g.index), t)
 
 
+cdef void use_page(Pool *g, int32_t p) noexcept nogil:
+    """An admission found a page."""
+    if memory_at(g.cells, p).reuse & WATCHED:
+        find_watched(&g.cells.rival, key_at(g.tree, page_at(g, p).node) ^ g.salt)
+    use(g.cells, p)
+
+
 cdef inline int32_t list_of(Pool *g, Page *page, int32_t p) noexcept nogil:
     """The list in which an idle page belongs that is not covered."""
     cdef int32_t first = NUM_CLASSES + g.cells.level_of[priority_of(page)] * NUM_LISTS
-    return first + 1 + cell(g.cells, p) if page.claimed & NEEDED else first
+    return first + 1 + listed_cell(g.cells, p) if page.claimed & NEEDED else first
 
 
 cdef void list_adaptive(Pool *g, int32_t t, Page *page, bint released) noexcept nogil:
@@ -137,7 +144,7 @@ cdef void list_adaptive(Pool *g, int32_t t, Page *page, bint released) noexcept 
     cdef Order *o = g.tiers + t
     cdef int32_t slot = page.slot[t], p = o.slots[slot].page
     cdef int32_t kind = COVERED if has_child(g, page, t) else list_of(g, page, p)
-    memory_at(g.cells, p).kind = <int16_t> kind
+    memory_at(g.cells, p).kind = <uint16_t> kind
     if kind == COVERED:
         push_back(o, slot, COVERED)
     elif released:
@@ -275,7 +282,7 @@ cdef inline bint outranks(Pool *g, int32_t q, int32_t kind, int32_t p, int32_t u
         return kind == COVERED
     if there != mine:
         return there > mine
-    mine = 0 if passes(g, page_at(g, p)) else 1 + cell(g.cells, p)
+    mine = 0 if passes(g, page_at(g, p)) else 1 + listed_cell(g.cells, p)
     return g.cells.rank_of[(kind - NUM_CLASSES) % NUM_LISTS] > g.cells.rank_of[mine]
 
 
@@ -314,7 +321,7 @@ cdef int32_t pick_cell(Pool *g, Order *o, Level *level) noexcept nogil:
     """The slot of a priority to take next, or -1."""
     cdef uint64_t bits
     cdef int32_t word, i
-    for word in range(3):
+    for word in range(LIST_WORDS):
         bits = level.filled[word]
         while bits:
             i = g.cells.list_at[64 * word + lowest_bit(bits)]
@@ -378,9 +385,11 @@ cdef int32_t pick_unshadowed(Pool *g, int32_t t) noexcept nogil:
     return pick_page(g, o, False) if g.cells == NULL else pick_adaptive(g, o, False)
 
 
-cdef void set_rank(Pool *g, const int32_t *cells) noexcept nogil:
-    """The order in which cells are evicted, in every tier."""
+cdef void set_rank(Pool *g, const int32_t *cells, bint recency) noexcept nogil:
+    """The order in which cells are evicted, in every tier; `recency`: from now on all pages join those of one class."""
     cdef int32_t i, t
+    g.cells.falls += recency and not g.cells.recency
+    g.cells.recency = recency
     for i in range(NUM_CELLS):
         g.cells.list_at[i + 1] = cells[i] + 1
         g.cells.rank_of[cells[i] + 1] = i + 1

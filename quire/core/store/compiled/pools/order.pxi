@@ -10,7 +10,8 @@ cdef enum:
     COVERED = 204             # in the adaptive order: pages with a child that needs them
     NUM_CLASSES = 205
     CLASS_WORDS = 4           # of a bitmap of them
-    NUM_LISTS = 161           # of a level: pages that are passed, then cells
+    LIST_WORDS = 11           # of a bitmap of the lists of a level
+    NUM_LISTS = 641           # of a level: pages that are passed, then cells
 
 cdef enum:                    # what is known of a page that is to be listed
     UNKNOWN = 0
@@ -26,7 +27,7 @@ cdef struct Slot:
     int32_t page              # -1: empty
 
 cdef struct Level:            # the lists of one priority
-    uint64_t[3] filled        # by their places in the learned order
+    uint64_t[LIST_WORDS] filled           # by their places in the learned order
     int32_t priority
     int32_t count             # pages in them
     int32_t[NUM_LISTS] cursor

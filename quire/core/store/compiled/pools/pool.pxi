@@ -65,6 +65,7 @@ cdef inline void renew_page(Pool *g, int32_t p, int32_t priority, int64_t durati
     if g.owners != NULL:
         g.owners[p] = <uint16_t> g.index
     if g.cells != NULL:
+        g.cells.made += 1
         begin(g.cells, p, 1)
 
 

@@ -90,7 +90,16 @@ cdef void tell_time(State *s, int64_t now) noexcept nogil:
     s.now = now
     for i in range(s.num_groups):
         if s.pools[i].cells != NULL:
-            s.pools[i].cells.now = now
+            s.pools[i].cells.now = max(s.pools[i].cells.now, now)
+
+
+cdef void count_admission(State *s) noexcept nogil:
+    """One more row is settled."""
+    cdef int32_t i
+    s.admissions += 1
+    for i in range(s.num_groups):
+        if s.pools[i].cells != NULL and s.pools[i].first == i:
+            next_admission(s.pools[i].cells)
 
 
 cdef inline Pool *keeper(State *s, Pool *g, int32_t p) noexcept nogil:

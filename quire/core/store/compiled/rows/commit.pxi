@@ -133,23 +133,26 @@ cdef int64_t commit(State *s, const int32_t *rows, const int32_t *computed, Py_s
     return stored
 
 
-cdef object commit_batch(State *s, const int32_t *rows, const int32_t *computed, Py_ssize_t n):
+cdef object commit_batch(State *s, const int32_t *rows, const int32_t *computed, Py_ssize_t n, now):
+    cdef int64_t time = 0 if now is None else now
     refused(s, commit_check(s, rows, computed, n), "commit")
+    if now is not None:
+        refresh(s, time)
     return commit(s, rows, computed, n)
 
 
-cdef object commit_arrays(State *s, rows, computed):
+cdef object commit_arrays(State *s, rows, computed, now):
     """Commit of rows up to what is computed of each, or was handed out (None)."""
     cdef Py_buffer names, lengths
     cdef Py_ssize_t n = borrow(&names, rows, 4, b"il", "rows")
     try:
         if computed is None:
-            return commit_batch(s, <const int32_t *> names.buf, NULL, n)
+            return commit_batch(s, <const int32_t *> names.buf, NULL, n, now)
         if borrow(&lengths, computed, 4, b"il", "computed") != n:
             PyBuffer_Release(&lengths)
             raise ValueError("commit: as many lengths as rows")
         try:
-            return commit_batch(s, <const int32_t *> names.buf, <const int32_t *> lengths.buf, n)
+            return commit_batch(s, <const int32_t *> names.buf, <const int32_t *> lengths.buf, n, now)
         finally:
             PyBuffer_Release(&lengths)
     finally:

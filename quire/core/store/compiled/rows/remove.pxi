@@ -24,6 +24,7 @@ cdef int32_t strip(State *s, int32_t n, bint logged) noexcept nogil:
         if p < 0:
             continue
         unbury(s, g, n)
+        unwatch(g, p)
         at(&s.tree, n).page[i] = -1
         page_at(g, p).node = -1
         s.tree.epoch += 1

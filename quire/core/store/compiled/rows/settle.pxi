@@ -130,7 +130,7 @@ cdef int settle(State *s, Path *path, Ask *ask) noexcept nogil:
     cdef bint take_over = may_take_over(s, path)
     cdef int32_t i
     s.rows[ask.row].priority, s.rows[ask.row].duration = ask.priority, ask.duration
-    s.admissions += 1
+    count_admission(s)
     keep_counters(s)
     for i in range(s.num_groups):
         if settle_group(s, s.pools + i, path, ask, take_over):

@@ -77,14 +77,16 @@ cdef void teach_reuse(State *s, Pool *g, Path *path, int32_t row) noexcept nogil
             if memory.used != used or used < 0:
                 used = memory.used
                 age = age_bin(now - used)
-            here = memory.reuse * NUM_AGES + age
+            if memory.reuse & WATCHED:
+                find_watched(&c.rival, key_at(g.tree, page_at(g, pages[b]).node) ^ g.salt)
+            here = (memory.reuse & ~WATCHED) * NUM_AGES + age
             if here != last:
                 c.hits[last] += count
                 last, count = here, 0
             count += 1
             uses = memory.uses + (memory.uses < MAX_USES)
             memory.uses, memory.used = <unsigned char> uses, now
-            memory.reuse = FEW + (uses > FEW_USES)
+            memory.reuse = (memory.reuse & WATCHED) | <unsigned char> (FEW + (uses > FEW_USES))
     c.hits[last] += count
 
 
@@ -101,15 +103,22 @@ cdef int32_t nodes_along(State *s, Text *text, int32_t root, int32_t blocks) noe
     return blocks
 
 
-cdef void use_span(State *s, Pool *g, int32_t first, int32_t last, bint again) noexcept nogil:
-    """The pages of the nodes [first, last) of `path` are used; then (`again`) those nobody holds wait elsewhere."""
+cdef void use_span(State *s, Pool *g, int32_t first, int32_t last) noexcept nogil:
+    """The pages of the nodes [first, last) of `path` are used."""
+    cdef int32_t b, p
+    for b in range(first, last if g.cells != NULL else first):
+        p = at(&s.tree, s.path[b]).page[g.index]
+        if p >= 0:
+            use_page(g, p)
+
+
+cdef void relist_span(State *s, Pool *g, int32_t first, int32_t last) noexcept nogil:
+    """Those of them that nobody holds wait elsewhere, the deepest first."""
     cdef int32_t b, p
     for b in range(last - 1, first - 1, -1):
         p = at(&s.tree, s.path[b]).page[g.index]
-        if p >= 0 and again and page_at(g, p).holders == 0:
+        if p >= 0 and page_at(g, p).holders == 0:
             relist(g, hottest(g, page_at(g, p)), page_at(g, p))
-        if p >= 0 and not again and g.cells != NULL:
-            use(g.cells, p)
 
 
 cdef void meet_behind(State *s, Pool *g, Text *text, int32_t root, int32_t block, int32_t last) noexcept nogil:
@@ -124,14 +133,14 @@ cdef void use_chain(State *s, Text *text, int32_t root, int32_t blocks, int32_t 
     """A request was served from outside: what its first blocks need is used, the ghosts right behind are met."""
     cdef int32_t i, sink, tail, found = nodes_along(s, text, root, blocks)
     cdef Pool *g
-    cdef bint again
     for i in range(s.num_groups):
         g = s.pools + i
         tail = max(0, found - g.tail) if g.tail >= 0 else 0
         sink = min(g.sink, tail)
-        for again in range(2):
-            use_span(s, g, tail, found, again)
-            use_span(s, g, 0, sink, again)
+        use_span(s, g, 0, sink)
+        use_span(s, g, tail, found)
+        relist_span(s, g, tail, found)
+        relist_span(s, g, 0, sink)
         if g.cells != NULL:
             meet_behind(s, g, text, root, found, last)
 

@@ -29,7 +29,7 @@ from quire.core.store.reuse import SPOILT
 from quire.core.store.twin.hits.partial import nearest_common
 from quire.core.store.twin.hits.walk_result import Hit
 from quire.core.store.twin.keys.chain import Chain
-from quire.core.store.twin.pools.ghosts import Ghost, gone_at
+from quire.core.store.twin.learned.ghosts import Ghost, gone_at
 from quire.core.store.twin.pools.group import ALL, Group
 from quire.core.store.twin.pools.listing import is_near
 from quire.core.store.twin.pools.state import State

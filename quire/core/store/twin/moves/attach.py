@@ -13,13 +13,15 @@ from quire.core.store.twin.tree.node import Node, Page
 from quire.core.store.twin.tree.points import snapshot_before
 
 
-def attach(pool: Pool, page: Page, node: Node, before: int = -1) -> None:
+def attach(pool: Pool, page: Page, node: Node, block_size: int, before: int = -1) -> None:
     """An open page becomes the page of a node, which had one in tier `before` (-1: none); the caller logs it."""
     node.pages[pool.group] = page
     page.node = node
     pool.note_slot(len(page.slots) - 1, page.slots[-1])
     if pool.cells is not None:
         pool.cells.inserted += 1
+        if node.size == block_size:
+            pool.cells.begin_watch(page, node)
         pool.child_moved(node, before, page.hottest)
     if pool.overtakes and before < 0:
         pool.rank_anew(snapshot_before(node, pool.group))
@@ -27,7 +29,7 @@ def attach(pool: Pool, page: Page, node: Node, before: int = -1) -> None:
 
 def attach_alone(state: State, pool: Pool, page: Page, node: Node) -> None:
     """An open page takes an empty place, told by itself."""
-    attach(pool, page, node)
+    attach(pool, page, node, state.rules.block_size)
     log_stored(state, pool, [node])
 
 
@@ -40,6 +42,8 @@ def detach(state: State, pool: Pool, page: Page, tier: int, quiet: bool = False)
     assert node is not None
     node.pages[pool.group] = None
     page.node = None
+    if pool.cells is not None:
+        pool.cells.end_watch(page)
     pool.note_slot(len(page.slots) - 1, page.slots[-1])
     pool.child_moved(node, tier, -1)
     if state.log.on and not quiet:
@@ -54,7 +58,7 @@ def attach_row(state: State, pool: Pool, nodes: Sequence[Node], pages: Sequence[
     for node, page in zip(nodes, pages, strict=True):
         other = node.pages[pool.group]
         if page is not None and page.is_open and other is None:
-            attach(pool, page, node)
+            attach(pool, page, node, state.rules.block_size)
             run.append(node)
             attached += 1
             continue
@@ -98,7 +102,9 @@ def replace_page(state: State, pool: Pool, old: Page, new: Page) -> None:
         else:
             pool.discard_copy(old, tier)
     old.node = None
+    if pool.cells is not None:
+        pool.cells.end_watch(old)
     pool.push_page(old)
-    attach(pool, new, node, hottest)
+    attach(pool, new, node, state.rules.block_size, hottest)
     log_moved(state, pool, new, hottest, new.hottest)
     log_retained(state, pool, new, priority, new.priority)

@@ -12,9 +12,9 @@ caller has made sure that there is a slot to take.
 from quire.core.records.errors import BrokenInvariant
 from quire.core.records.plan import Kind
 from quire.core.store.reuse import EVICTED
+from quire.core.store.twin.learned.ghosts import Ghost
 from quire.core.store.twin.moves.attach import detach
 from quire.core.store.twin.moves.events import log_moved
-from quire.core.store.twin.pools.ghosts import Ghost
 from quire.core.store.twin.pools.log import Place
 from quire.core.store.twin.pools.pool import (
     BEHIND,

@@ -23,6 +23,6 @@ def refresh(state: State, now: int) -> None:
         while (page := room.expiries.take_due(now)) is not None:
             if page.is_idle:
                 set_priority(state, state.pools[page.group], page, DEFAULT_PRIORITY)
-        if room.cells is not None and room.cells.is_aging(now):
+        if room.cells is not None and room.cells.is_aging():
             for order in room.orders:
-                order.age(now)
+                order.age(room.cells.aged, room.cells.recency)

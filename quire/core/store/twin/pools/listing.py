@@ -8,7 +8,7 @@ passed go before others. Knows nothing of the tree beyond a page's node and what
 from collections.abc import Sequence
 
 from quire.core.store.reuse import NUM_CELLS
-from quire.core.store.twin.pools.cells import Cells
+from quire.core.store.twin.learned.cells import Cells
 from quire.core.store.twin.pools.log import Place
 from quire.core.store.twin.pools.order import COVERED, Order, cell_level, idle_level
 from quire.core.store.twin.pools.room import Room
@@ -86,7 +86,7 @@ class Listing:
             return idle_level(page.priority, passed)
         if self.has_child(page, tier):
             return COVERED
-        return cell_level(page.priority, -1 if passed else self.cells.cell(page))
+        return cell_level(page.priority, -1 if passed else self.cells.listed_cell(page))
 
     def has_child(self, page: Page, tier: int) -> bool:
         """Whether a child of the page's block is in that tier or a hotter one, and would be of no use without it."""
@@ -145,15 +145,17 @@ class Listing:
         if order.level[slot] == COVERED or self.has_child(page, tier):
             return order.level[slot] == COVERED
         place = order.place(order.level[slot] - cell_level(there.priority, 0))
-        mine = order.place(-1 if self.passes(page) else self.cells.cell(page))
+        mine = order.place(-1 if self.passes(page) else self.cells.listed_cell(page))
         return (there.priority, place) > (page.priority, mine)
 
-    def set_rank(self, cells: Sequence[int]) -> None:
-        """The order in which cells are evicted, in every tier."""
+    def set_rank(self, cells: Sequence[int], recency: bool) -> None:
+        """The order in which cells are evicted, in every tier; `recency`: pages join those of one class from now on."""
         if self.cells is None or sorted(cells) != list(range(NUM_CELLS)):
             raise ValueError(f"group {self.group}: an order names each of {NUM_CELLS} cells once, if it is adaptive")
+        self.cells.falls += recency and not self.cells.recency
+        self.cells.recency = recency
         for order in self.orders:
-            order.rank = list(cells)
+            order.rank_cells(cells)
 
 
 def is_near(page: Page | None, slow: int) -> bool:

@@ -6,12 +6,12 @@ well. Knows nothing of why a slot is listed, nor of other tiers.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from quire.core.records.errors import BrokenInvariant
-from quire.core.store.reuse import NUM_AGES, NUM_CELLS, NUM_REUSE_CLASSES
-from quire.core.store.twin.pools.ages import age_bin, cell_number
+from quire.core.store.reuse import NUM_AGES, NUM_CELLS
+from quire.core.store.twin.learned.ages import age_bin, cell_number
 from quire.core.store.twin.tree.node import DEFAULT_PRIORITY, Page
 
 EMPTY = 0
@@ -83,7 +83,7 @@ class Order:
 
     __slots__ = (
         "_cold", "_front", "_turn", "celled", "empty_class", "empty_slots", "level", "num_idle", "num_shadow", "owner",
-        "queues", "rank",
+        "places", "queues", "rank",
     )  # fmt: skip
 
     def __init__(self, num_slots: int, release_order: bool, cold: bool = False) -> None:
@@ -95,6 +95,7 @@ class Order:
         self.level = [UNLISTED] * num_slots
         self.queues: dict[int, Queue] = {}  # made when first used
         self.rank: list[int] | None = None  # of the adaptive order: the cells, first to be evicted first
+        self.places: dict[int, int] = {}  # and where each of them stands
         self.celled: Counter[int] = Counter()  # pages in cells, by priority
         self.empty_slots: OrderedDict[int, None] = OrderedDict()  # the EMPTY ones in list order, whatever their class
         self.num_shadow = 0
@@ -183,7 +184,11 @@ class Order:
 
     def place(self, cell: int) -> int:
         """Where a cell stands in the learned order; pages that are passed (-1) come before all."""
-        return -1 if cell < 0 or self.rank is None else self.rank.index(cell)
+        return self.places.get(cell, -1)
+
+    def rank_cells(self, cells: Sequence[int]) -> None:
+        """Evict in this order of cells from now on."""
+        self.rank, self.places = list(cells), {cell: place for place, cell in enumerate(cells)}
 
     def levels(self) -> Iterator[int]:
         """The classes that somebody has waited in, in the order in which they are taken."""
@@ -193,28 +198,28 @@ class Order:
         yield from (EMPTY, SHADOW)
         for priority in sorted(priority for priority, count in self.celled.items() if count):
             base = cell_level(priority, 0)
-            yield base - 1
-            yield from [base + cell for cell in self.rank if base + cell in self.queues]
+            filled = [level for level in self.queues if base - 1 <= level < base + NUM_CELLS]
+            yield from sorted(filled, key=lambda level: self.place(level - base))
         yield COVERED
 
-    def age(self, now: int) -> None:
+    def age(self, now: int, recency: bool) -> None:
         """Pages in cells that have become too old for them go to the back of those they belong to now."""
-        for priority in [priority for priority, count in self.celled.items() if count]:
-            for reuse in range(NUM_REUSE_CLASSES):
-                for age in range(NUM_AGES - 2, -1, -1):  # the oldest first: they come before those that follow
-                    self._age_cell(cell_level(priority, cell_number(reuse, age)), age, now)
+        for level in sorted(self.queues, reverse=True):  # the oldest first: they come before those that follow
+            cell = (level - NUM_CLASSES) % NUM_LISTS - 1  # -1: of pages that are passed, which have no age
+            if level >= NUM_CLASSES and cell >= 0 and cell % NUM_AGES < NUM_AGES - 1:
+                self._age_cell(level, cell, now, recency)
 
-    def _age_cell(self, level: int, age: int, now: int) -> None:
+    def _age_cell(self, level: int, cell: int, now: int, recency: bool) -> None:
         queue = self.queues.get(level)
         while queue is not None and queue.turns:
             slot = next(iter(queue.turns))
             page = self.owner[slot]
             assert page is not None
             older = age_bin(now - page.used)
-            if older <= age:
+            if older <= cell % NUM_AGES:
                 break
             self.unlist(slot)
-            self.push_idle(slot, level + older - age)
+            self.push_idle(slot, level - cell + cell_number(0 if recency else page.reuse, older))
 
     def first_empty(self) -> int:
         return next(iter(self.empty_slots), -1)

@@ -8,8 +8,8 @@ import numpy as np
 
 from quire.core.records.errors import BrokenInvariant
 from quire.core.store.interface import Int64Array
+from quire.core.store.twin.learned.ghosts import Ghosts
 from quire.core.store.twin.pools.expiry import Expiries
-from quire.core.store.twin.pools.ghosts import Ghosts
 from quire.core.store.twin.pools.listing import Listing
 from quire.core.store.twin.pools.notes import Notes
 from quire.core.store.twin.pools.room import Room
@@ -118,6 +118,7 @@ class Pool(Listing):
         page.holders = 1
         page.priority, page.duration = priority, duration
         if self.cells is not None:
+            self.cells.made += 1
             self.cells.begin(page)
         self.put_copy(page, tier, slot)
         return page

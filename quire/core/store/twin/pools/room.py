@@ -5,9 +5,9 @@ Owns what is counted of a pool as a whole. Knows nothing of which group a page b
 
 from collections.abc import Sequence
 
-from quire.core.store.twin.pools.cells import Cells
+from quire.core.store.twin.learned.cells import Cells
+from quire.core.store.twin.learned.ghosts import Ghosts
 from quire.core.store.twin.pools.expiry import Expiries
-from quire.core.store.twin.pools.ghosts import Ghosts
 from quire.core.store.twin.pools.notes import Notes
 from quire.core.store.twin.pools.order import Order
 from quire.core.store.twin.tree.node import Page

@@ -191,7 +191,14 @@ class State:
         self.now = now
         for room in self.rooms:
             if room.cells is not None:
-                room.cells.now = now
+                room.cells.now = max(room.cells.now, now)
+
+    def count_admission(self) -> None:
+        """One more row is settled."""
+        self.admissions += 1
+        for room in self.rooms:
+            if room.cells is not None:
+                room.cells.next_admission()
 
 
 def lacks_room(state: State, wanted: Sequence[int], own: Sequence[int] | None = None) -> bool:

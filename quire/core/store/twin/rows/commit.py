@@ -6,6 +6,7 @@ comes to hold one of these is charged for it (`promised`). Knows nothing of how 
 
 from quire.core.store.interface import Int32Array
 from quire.core.store.twin.moves.attach import attach_row
+from quire.core.store.twin.moves.priority import refresh
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.rows.window import leave
@@ -13,8 +14,8 @@ from quire.core.store.twin.tree.points import ask_again
 from quire.core.store.twin.tree.traverse import climb, extend_path
 
 
-def commit(state: State, rows: list[int], computed: Int32Array | None) -> int:
-    """KV of these rows exists up to `computed` (None: what was handed out); pages newly attached."""
+def commit(state: State, rows: list[int], computed: Int32Array | None, now: int | None = None) -> int:
+    """KV of these rows exists up to `computed` (None: what was handed out); pages newly attached. `now`: if told."""
     table = state.table
     if computed is not None and len(computed) != len(rows):
         raise ValueError(f"{len(computed)} numbers given for {len(rows)} rows")
@@ -25,6 +26,8 @@ def commit(state: State, rows: list[int], computed: Int32Array | None) -> int:
     for number, chain, mark in zip(rows, chains, marks, strict=True):
         if not 0 <= mark <= len(chain):
             raise ValueError(f"row {number} has {len(chain)} tokens, {mark} cannot be computed")
+    if now is not None:
+        refresh(state, now)
     return sum(commit_row(state, number, mark) for number, mark in zip(rows, marks, strict=True))
 
 

@@ -61,7 +61,7 @@ def restore_pages(state: State, nodes: Sequence[Node], pages: Int32Array, now: i
         pool = state.pools[group]
         pool.unlist_slot(slow, slot)
         page = pool.open_page(slot, DEFAULT_PRIORITY, NEVER, slow)
-        attach(pool, page, nodes[place])
+        attach(pool, page, nodes[place], state.rules.block_size)
         made.append((pool, page))
         if pool.notes is not None:
             pool.notes.told[slot] = group

@@ -26,7 +26,7 @@ def settle(
     row = state.table.row(number)
     _check(state, number, hit, asks, retention)
     row.priority, row.duration = decode
-    state.admissions += 1
+    state.count_admission()
     taken_over = retention.of_new(hit.blocks) if may_take_over(hit) else None
     before = counters_now(state)
     for counters in state.table.row_counters:

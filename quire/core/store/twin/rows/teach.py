@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from quire.core.store.twin.hits.walk_result import Hit
 from quire.core.store.twin.keys.chain import Chain
-from quire.core.store.twin.pools.ages import fresh_class
+from quire.core.store.twin.learned.ages import fresh_class
 from quire.core.store.twin.pools.ask import Ask
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import State

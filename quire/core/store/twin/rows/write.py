@@ -10,11 +10,11 @@ import numpy as np
 
 from quire.core.store.interface import Int32Array
 from quire.core.store.twin.keys.chain import Chain
+from quire.core.store.twin.learned.ages import fresh_class
 from quire.core.store.twin.moves.attach import attach, is_unused, replace_page
 from quire.core.store.twin.moves.events import log_stored
 from quire.core.store.twin.moves.evict import NO_TIER, take_in
 from quire.core.store.twin.moves.priority import refresh
-from quire.core.store.twin.pools.ages import fresh_class
 from quire.core.store.twin.pools.ask import Retention
 from quire.core.store.twin.pools.listing import is_near
 from quire.core.store.twin.pools.pool import Pool
@@ -107,7 +107,7 @@ def publish(
                 run = []
             other = node.pages[pool.group]
             if other is None:
-                attach(pool, pool.page(number), node)
+                attach(pool, pool.page(number), node, state.rules.block_size)
                 run.append(node)
                 before = block
                 stored += 1

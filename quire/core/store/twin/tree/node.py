@@ -17,7 +17,7 @@ class Page:
 
     __slots__ = (
         "claims", "copying", "duration", "expiry", "group", "holders", "node", "number", "priority", "reuse", "slots",
-        "stamp", "stays", "turn", "used", "uses",
+        "stamp", "stays", "turn", "used", "uses", "watched",
     )  # fmt: skip
 
     def __init__(self, number: int, num_tiers: int) -> None:
@@ -37,6 +37,7 @@ class Page:
         self.uses = 0  # admissions that used its block; this and what follows is kept for the adaptive order only
         self.reuse = 0  # its class
         self.used = 0  # when an admission last used it
+        self.watched = False  # the order is judged by it
 
     @property
     def hottest(self) -> int:

@@ -288,21 +288,23 @@ cdef void ghosts_clear(Ghosts *e) noexcept nogil:
 
 
 cdef inline uint32_t rest_of(int64_t used, int64_t now) noexcept nogil:
-    """Whole quarters of a second from a page's last use until now."""
-    return <uint32_t> min(max(<int64_t> 0, now - used) // AGING_TICKS, <int64_t> MAX_REST)
-
-
-cdef inline int64_t gone_at(Ghost *ghost) noexcept nogil:
-    """The tick at which a page went, to a quarter of a second."""
-    return ghost.used + (ghost.facts >> 12) * <int64_t> AGING_TICKS
-
-
-cdef inline int32_t why_of(Ghost *ghost) noexcept nogil:
-    return ghost.facts >> 2 & 3
+    """Quarters of a second from a page's last use until now, the nearest number."""
+    return <uint32_t> min((max(<int64_t> 0, now - used) + REST_TICKS // 2) // REST_TICKS, <int64_t> MAX_REST)
 
 
 cdef inline int32_t uses_of(Ghost *ghost) noexcept nogil:
     return ghost.facts >> 4 & 0xFF
+
+
+cdef inline int64_t gone_at(Ghost *ghost) noexcept nogil:
+    """The tick at which a page went, to a quarter of a second."""
+    if uses_of(ghost) == 0:
+        return ghost.used     # of an order that learns nothing: when it went
+    return (ghost.used + (ghost.facts >> 12) * <int64_t> REST_TICKS + REST_TICKS // 2) // REST_TICKS * REST_TICKS
+
+
+cdef inline int32_t why_of(Ghost *ghost) noexcept nogil:
+    return ghost.facts >> 2 & 3
 
 
 cdef inline int32_t reuse_of(Ghost *ghost) noexcept nogil:

@@ -9,7 +9,7 @@ from quire.core.store.reuse import AGE_EDGES, CONTINUED, FEW, FEW_USES, MANY, NU
 
 
 def age_bin(age: int) -> int:
-    """The bin of an age in ticks; a clock that went back makes no difference."""
+    """The bin of an age in ticks."""
     return bisect_right(AGE_EDGES, age)
 
 

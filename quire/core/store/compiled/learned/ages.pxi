@@ -4,12 +4,13 @@
 cdef enum:
     ONCE, CONTINUED, FEW, MANY    # classes: new text; new text behind known text; two or three uses; more
     NUM_REUSE_CLASSES = 4
-    NUM_AGES = 40
-    NUM_CELLS = 160
+    NUM_AGES = 160
+    NUM_CELLS = 640
     FEW_USES = 3
     MAX_USES = 255
     MAX_CENSUS = 1 << 14      # pages, and ghosts, that a census looks at
-    AGING_TICKS = 250000      # pages go on to their next bins this often
+    AGING = 32                # times that pages go on to their next bins while as many are made as there are slots
+    REST_TICKS = 250000       # how exactly it is known when a page went
 
 cdef enum:
     EVICTED = 1               # why a page is gone
@@ -25,7 +26,7 @@ for _nth in range(64):
 
 
 cdef inline int32_t age_bin(int64_t age) noexcept nogil:
-    """The bin of an age in ticks; a clock that went back makes no difference."""
+    """The bin of an age in ticks."""
     cdef int32_t bin
     if age <= 0:
         return 0

@@ -10,7 +10,7 @@ import numpy as np
 
 from quire.core.store.interface import Int64Array
 from quire.core.store.reuse import (
-    AGING_TICKS,
+    AGING,
     EVICTED,
     MAX_CENSUS,
     MAX_USES,
@@ -19,25 +19,36 @@ from quire.core.store.reuse import (
     NUM_REUSE_CLASSES,
     ONCE,
 )  # fmt: skip
-from quire.core.store.twin.pools.ages import age_bin, cell_number, class_of
-from quire.core.store.twin.pools.ghosts import Ghost, Ghosts, Key, rest_of
-from quire.core.store.twin.tree.node import Page
+from quire.core.store.twin.keys.chain import decode
+from quire.core.store.twin.learned.ages import age_bin, cell_number, class_of
+from quire.core.store.twin.learned.ghosts import Ghost, Ghosts, Key, rest_of
+from quire.core.store.twin.learned.rival import Rival
+from quire.core.store.twin.tree.node import Node, Page
 
 
 class Cells:
     """What the order of one pool has learned."""
 
-    __slots__ = ("_due_after", "aged", "fresh", "ghosts", "hits", "inserted", "lost", "met", "now")
+    __slots__ = (
+        "_aging_after", "_due_after", "aged", "asked", "falls", "fresh", "ghosts", "hits", "inserted", "lost", "made",
+        "met", "now", "recency", "rival",
+    )  # fmt: skip
 
-    def __init__(self, num_slots: int, ghosts: int) -> None:
-        self.now = 0  # the last time the store was told
-        self.aged = 0  # when pages last went on to their next bins
+    def __init__(self, num_slots: int, ghosts: int, num_pages: int) -> None:
+        self.now = 0  # the latest time the store was told; it never goes back
+        self.asked = -1  # when the last admission was: each is later than the one before, whatever the clock says
+        self.aged = 0  # when pages last went on to their next bins: they are listed by their ages then
+        self.made = 0  # pages made since
         self.fresh = ONCE  # class of the pages that are being made: that of the row they are for
         self.hits = np.zeros((NUM_REUSE_CLASSES, NUM_AGES), np.int64)
         self.lost = np.zeros((NUM_REUSE_CLASSES, NUM_AGES), np.int64)
         self.inserted = 0  # pages that took a place in the tree since the order was learned
         self._due_after = (num_slots + 1) // 2
+        self._aging_after = -(-num_slots // AGING)
         self.ghosts = Ghosts(ghosts * num_slots)
+        self.rival = Rival(num_pages)
+        self.falls = 0  # how often it has come to what follows, since an order was learned
+        self.recency = True  # all pages are listed as if of one class: so the oldest go first
         self.met: dict[int, int] = {}  # columns of the row in hand whose blocks were there before -> uses with this one
 
     @property
@@ -45,9 +56,17 @@ class Cells:
         """Whether there is enough new to learn from."""
         return self.inserted >= self._due_after
 
+    def next_admission(self) -> None:
+        """An admission is at least a tick later than the one before: on a clock that stands, ages count admissions."""
+        self.now = self.asked = max(self.now, self.asked + 1)
+
     def cell(self, page: Page) -> int:
         """The cell a page belongs to now."""
         return cell_number(page.reuse, age_bin(self.now - page.used))
+
+    def listed_cell(self, page: Page) -> int:
+        """The one it is listed in: as of when the others were, so that what came together goes together."""
+        return cell_number(0 if self.recency else page.reuse, age_bin(self.aged - page.used))
 
     def begin(self, page: Page, uses: int = 1) -> None:
         """A page is made; its block is used for the so-manieth time."""
@@ -55,17 +74,31 @@ class Cells:
 
     def use(self, page: Page) -> None:
         """An admission found the page."""
+        if page.watched and page.node is not None:
+            self.rival.find_watched(key_of(page, page.node))
         self.hits[page.reuse, age_bin(self.now - page.used)] += 1
         self.begin(page, min(page.uses + 1, MAX_USES))
 
     def meet(self, column: int, key: Key) -> bool:
         """An admission will make a page for a column: whether its block was there before; noted if so."""
         ghost = self.ghosts.take_ghost(key)
+        if ghost is not None:
+            self.rival.miss_watched(key)
         if ghost is None:
             return False
         self.hits[ghost.reuse, age_bin(self.now - ghost.used)] += 1
         self.met[column] = min(ghost.uses + 1, MAX_USES)
         return True
+
+    def begin_watch(self, page: Page, node: Node) -> None:
+        """A page has come to the node of a full block; the order is judged by it, or not."""
+        if self.rival.chooses(decode(node.identity)[0]):
+            page.watched = self.rival.come_watched(key_of(page, node))
+
+    def end_watch(self, page: Page) -> None:
+        """A page leaves its node."""
+        self.rival.watched -= page.watched
+        page.watched = False
 
     def remember(self, page: Page, key: Key, admission: int, why: int = EVICTED) -> None:
         """A page is gone for good."""
@@ -74,15 +107,16 @@ class Cells:
         if old is not None:
             self.lost[old.reuse, age_bin(self.now - old.used)] += 1
 
-    def is_aging(self, now: int) -> bool:
-        """Whether pages shall go on to their bins."""
-        if 0 <= now - self.aged < AGING_TICKS:
+    def is_aging(self) -> bool:
+        """Whether pages shall go on to their bins: so often as to matter to who is evicted, whatever the time."""
+        if self.made < self._aging_after:
             return False
-        self.aged = now
+        self.made, self.aged = 0, self.now
         return True
 
-    def take_counts(self, pages: Iterable[Page]) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Hits and lost since the last call, and how many pages and ghosts there are, by cell."""
+    def take_counts(self, pages: Iterable[Page]) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
+        """Hits and lost since the last call, and how many pages and ghosts there are, by cell; then the rival's:
+        gained and missed since the last call, pages watched."""
         census = np.zeros(NUM_CELLS, np.int64)
         resident = list(pages)
         step = stride(len(resident))
@@ -93,9 +127,16 @@ class Cells:
         for ghost in self.ghosts.places[::step]:
             if ghost is not None:
                 census[cell_number(ghost.reuse, age_bin(self.now - ghost.used))] += step
-        taken = self.hits.copy(), self.lost.copy(), census.reshape(self.hits.shape)
+        rival = np.array([self.rival.gained, self.rival.missed, self.rival.watched], np.int64)
+        taken = self.hits.copy(), self.lost.copy(), census.reshape(self.hits.shape), rival
         self.hits[:], self.lost[:], self.inserted = 0, 0, 0
+        self.rival.gained = self.rival.missed = 0
         return taken
+
+
+def key_of(page: Page, node: Node) -> Key:
+    """What its block is known by when it has gone."""
+    return (node.root.hash, node.key, page.group)
 
 
 def stride(number: int) -> int:

@@ -7,7 +7,7 @@ fills. Knows nothing of pages that are there, nor of what a ghost is remembered 
 
 from typing import NamedTuple
 
-from quire.core.store.reuse import AGING_TICKS
+from quire.core.store.reuse import REST_TICKS
 
 Key = tuple[int, int, int]  # of a page: its scope's name, its block's chain key, its group
 MOST_GHOSTS = 1 << 30
@@ -75,10 +75,12 @@ class Ghosts:
 
 
 def rest_of(used: int, now: int) -> int:
-    """Whole quarters of a second from a page's last use until now."""
-    return min(max(0, now - used) // AGING_TICKS, MAX_REST)
+    """Quarters of a second from a page's last use until now, the nearest number."""
+    return min((max(0, now - used) + REST_TICKS // 2) // REST_TICKS, MAX_REST)
 
 
 def gone_at(ghost: Ghost) -> int:
     """The tick at which a page went, to a quarter of a second."""
-    return ghost.used + ghost.rest * AGING_TICKS
+    if not ghost.uses:
+        return ghost.used  # of an order that learns nothing: when it went
+    return (ghost.used + ghost.rest * REST_TICKS + REST_TICKS // 2) // REST_TICKS * REST_TICKS

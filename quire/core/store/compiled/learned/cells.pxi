@@ -3,15 +3,21 @@
 # cell, their sentinels behind those of the classes, with a bitmap of those that are not empty, in the learned order.
 # Does not know: the tree, when a page is used.
 
+cdef enum:
+    WATCHED = 0x80            # of a page: the order is judged by it
+
 cdef packed struct Memory:    # of a page, right behind it: 32 bytes together where there is one tier
-    int16_t kind              # the list its hottest copy waits in
+    uint16_t kind             # the list its hottest copy waits in
     unsigned char uses
-    unsigned char reuse       # class
+    unsigned char reuse       # class, and whether it is WATCHED
     int64_t used              # when an admission last used it
 
 cdef struct Cells:
-    int64_t now               # the last time the store was told
-    int64_t aged              # when pages last went on to their next bins
+    int64_t now               # the latest time the store was told; it never goes back
+    int64_t asked             # when the last admission was: each is later than the one before, whatever the clock says
+    int64_t aged              # when pages last went on to their next bins: they are listed by their ages then
+    int64_t made              # pages made since
+    int64_t aging_after
     int64_t inserted          # pages that took a place in the tree since the order was learned
     int64_t due_after
     int32_t fresh             # class of the pages that are being made: that of the row they are for
@@ -27,35 +33,45 @@ cdef struct Cells:
     int64_t bin_used          # the last age looked at, and its bin: pages of one prompt are of one age
     int64_t bin_now
     int32_t bin
+    int32_t listed_bin        # and that of the last page that was listed
+    int64_t listed_used
     char *pages               # the memory of the first page, and how far it is from one to the next
     Py_ssize_t stride
     Ghosts ghosts
+    Rival rival
+    int64_t falls             # how often it has come to what follows, since an order was learned
+    bint recency              # all pages are listed as if of one class: so the oldest go first
 
 
 cdef inline Memory *memory_at(Cells *c, int32_t p) noexcept nogil:
     return <Memory *> (c.pages + p * c.stride)
 
 
-cdef int cells_open(Cells *c, int32_t num_pages, int32_t ghosts, int32_t columns) noexcept nogil:
+cdef int cells_open(Cells *c, int32_t num_pages, int32_t ghosts, int32_t columns, int32_t all_pages) noexcept nogil:
     """-1 without memory."""
     cdef int32_t i
     c.due_after = (<int64_t> num_pages + 1) // 2
+    c.aging_after = (<int64_t> num_pages + AGING - 1) // AGING
+    c.asked = c.listed_used = -1
     for i in range(MAX_PRIORITY + 1):
         c.level_of[i] = -1
     c.list_at[0] = c.rank_of[0] = 0       # pages that are passed go first
     c.met = <unsigned char *> calloc(columns + 1, 1)
-    return -1 if c.met == NULL or ghosts_open(&c.ghosts, <int64_t> ghosts * num_pages) else 0
+    if c.met == NULL or rival_open(&c.rival, all_pages):
+        return -1
+    return ghosts_open(&c.ghosts, <int64_t> ghosts * num_pages)
 
 
 cdef void cells_close(Cells *c) noexcept nogil:
     free(c.met)
     ghosts_close(&c.ghosts)
+    rival_close(&c.rival)
 
 
 cdef Py_ssize_t cells_bytes(Cells *c, int32_t num_tiers) noexcept nogil:
     """All that the adaptive order takes besides what is in pages and nodes."""
     cdef Py_ssize_t lists = c.num_levels * (sizeof(Level) + NUM_LISTS * sizeof(Slot))
-    return sizeof(Cells) + <Py_ssize_t> ghosts_bytes(&c.ghosts) + num_tiers * lists
+    return sizeof(Cells) + <Py_ssize_t> ghosts_bytes(&c.ghosts) + rival_bytes(&c.rival) + num_tiers * lists
 
 
 cdef inline Level *level_at(Order *o, int32_t kind) noexcept nogil:
@@ -133,39 +149,44 @@ cdef void order_ranked(Order *o, Cells *c) noexcept nogil:
                 o.levels[k].filled[place >> 6] |= <uint64_t> 1 << (place & 63)
 
 
+cdef inline int32_t listed_class(Cells *c, Memory *memory) noexcept nogil:
+    """The class among whose pages one is listed."""
+    return 0 if c.recency else memory.reuse & ~WATCHED
+
+
 cdef void age_list(Order *o, Cells *c, int32_t kind, int32_t age) noexcept nogil:
     """Pages at the front of a list that have become too old for it go to the back of the one they belong in now."""
-    cdef int32_t slot = o.slots[o.size + kind].next, older
+    cdef int32_t slot = o.slots[o.size + kind].next, older, first = kind - (kind - NUM_CLASSES) % NUM_LISTS
     cdef Memory *memory
     while slot < o.size:
         memory = memory_at(c, o.slots[slot].page)
-        older = age_bin(c.now - memory.used)
+        older = age_bin(c.aged - memory.used)
         if older <= age:
             level_at(o, kind).due[(kind - NUM_CLASSES) % NUM_LISTS] = memory.used + EDGES[age]
             return
         unlist_cell(o, c, slot, kind)
-        memory.kind = <int16_t> (kind + older - age)
+        memory.kind = <uint16_t> (first + 1 + listed_class(c, memory) * NUM_AGES + older)
         push_cell(o, c, slot, memory.kind)
         slot = o.slots[o.size + kind].next
 
 
 cdef void age_level(Order *o, Cells *c, int32_t k) noexcept nogil:
     """Pages of a level have become older; the oldest first: they come before those that follow."""
-    cdef uint64_t[3] filled   # lists that are, by their numbers
+    cdef uint64_t[LIST_WORDS] filled      # lists that are, by their numbers
     cdef uint64_t bits
     cdef int32_t word, i, first = NUM_CLASSES + k * NUM_LISTS
-    filled[0] = filled[1] = filled[2] = 0
-    for word in range(3):
+    memset(filled, 0, sizeof(filled))
+    for word in range(LIST_WORDS):
         bits = o.levels[k].filled[word]
         while bits:
             i = c.list_at[64 * word + lowest_bit(bits)]
             filled[i >> 6] |= <uint64_t> 1 << (i & 63)
             bits &= bits - 1
     filled[0] &= ~<uint64_t> 1            # pages that are passed have no age
-    for word in range(2, -1, -1):
+    for word in range(LIST_WORDS - 1, -1, -1):
         while filled[word]:
             i = 64 * word + highest_bit(filled[word])
-            if (i - 1) % NUM_AGES < NUM_AGES - 1 and o.levels[k].due[i] <= c.now:
+            if (i - 1) % NUM_AGES < NUM_AGES - 1 and o.levels[k].due[i] <= c.aged:
                 age_list(o, c, first + i, (i - 1) % NUM_AGES)
             filled[word] &= ~(<uint64_t> 1 << (i & 63))
 
@@ -178,12 +199,17 @@ cdef void age_order(Order *o, Cells *c) noexcept nogil:
             age_level(o, c, k)
 
 
-cdef inline bint is_aging(Cells *c, int64_t now) noexcept nogil:
-    """Whether pages shall go on to their bins."""
-    if 0 <= now - c.aged < AGING_TICKS:
+cdef inline bint is_aging(Cells *c) noexcept nogil:
+    """Whether pages shall go on to their bins: so often as to matter to who is evicted, whatever the time."""
+    if c.made < c.aging_after:
         return False
-    c.aged = now
+    c.made, c.aged, c.listed_used = 0, c.now, -1
     return True
+
+
+cdef inline void next_admission(Cells *c) noexcept nogil:
+    """An admission is at least a tick later than the one before: on a clock that stands, ages count admissions."""
+    c.now = c.asked = max(c.now, c.asked + 1)
 
 
 cdef inline int32_t bin_of(Cells *c, int64_t used) noexcept nogil:
@@ -195,21 +221,30 @@ cdef inline int32_t bin_of(Cells *c, int64_t used) noexcept nogil:
 
 cdef inline int32_t cell(Cells *c, int32_t p) noexcept nogil:
     """The cell a page belongs to now."""
-    return memory_at(c, p).reuse * NUM_AGES + bin_of(c, memory_at(c, p).used)
+    return (memory_at(c, p).reuse & ~WATCHED) * NUM_AGES + bin_of(c, memory_at(c, p).used)
+
+
+cdef inline int32_t listed_cell(Cells *c, int32_t p) noexcept nogil:
+    """The one it is listed in: as of when the others were, so that what came together goes together."""
+    cdef Memory *memory = memory_at(c, p)
+    if memory.used != c.listed_used:
+        c.listed_used, c.listed_bin = memory.used, age_bin(c.aged - memory.used)
+    return listed_class(c, memory) * NUM_AGES + c.listed_bin
 
 
 cdef inline void begin(Cells *c, int32_t p, int32_t uses) noexcept nogil:
-    """A page is made; its block is used for the so-manieth time."""
+    """A page is made; its block is used for the so-manieth time. Nobody watches it yet."""
     cdef Memory *memory = memory_at(c, p)
-    memory.uses = <unsigned char> uses
-    memory.reuse = <unsigned char> class_of(uses, c.fresh)
+    memory.uses, memory.reuse = <unsigned char> uses, <unsigned char> class_of(uses, c.fresh)
     memory.used = c.now
 
 
 cdef void use(Cells *c, int32_t p) noexcept nogil:
     """An admission found the page."""
+    cdef unsigned char watched = memory_at(c, p).reuse & WATCHED
     c.hits[cell(c, p)] += 1
     begin(c, p, min(memory_at(c, p).uses + 1, MAX_USES))
+    memory_at(c, p).reuse |= watched
 
 
 cdef bint meet(Cells *c, const uint64_t *keys, int32_t column, uint64_t seed) noexcept nogil:
@@ -219,6 +254,7 @@ cdef bint meet(Cells *c, const uint64_t *keys, int32_t column, uint64_t seed) no
     cdef Ghost *ghost
     if place < 0:
         return False
+    miss_watched(&c.rival, keys[column] ^ seed)
     ghost = e.ring + place
     c.hits[reuse_of(ghost) * NUM_AGES + age_bin(c.now - ghost.used)] += 1
     c.met[column] = <unsigned char> min(uses_of(ghost) + 1, MAX_USES)
@@ -246,7 +282,7 @@ cdef void remember(Cells *c, int32_t p, uint64_t key, uint64_t above, uint32_t a
     if ghost.facts:
         c.lost[reuse_of(ghost) * NUM_AGES + bin_of(c, ghost.used)] += 1     # they come and fall out together
     ghost.used, ghost.admission = memory.used, admission
-    ghost.facts = rest_of(memory.used, c.now) << 12 | <uint32_t> (memory.uses << 4 | why << 2 | memory.reuse)
+    ghost.facts = rest_of(memory.used, c.now) << 12 | <uint32_t> (memory.uses << 4 | why << 2 | (memory.reuse & ~WATCHED))
 
 
 cdef inline int32_t stride(int32_t number) noexcept nogil:
