@@ -306,8 +306,7 @@ class Cache(ColderTiers):
         """
         self._check(group, tier)
         with self._asked():
-            now = self._setup.now()  # before the first change: a caller's clock may raise
-            return lose_pages(self._registry, bad_pages(self._registry, group, slots, tier), now)
+            return lose_pages(self._registry, self._setup.now(), bad_pages(self._registry, group, slots, tier))
 
     def refresh(self) -> None:
         """Let retention durations that have passed run out, and prefetches. Admission does it too."""

@@ -52,8 +52,11 @@ class Finished:
 NOTHING = Finished(())
 
 
-def lose_pages(registry: Registry, lost: list[LostPage], now: int) -> Finished:
-    """Pages are lost, as of `now`: whose promises that changes, and the moves that replacing them took."""
+def lose_pages(registry: Registry, now: int, lost: list[LostPage]) -> Finished:
+    """Pages are lost, as of `now`: whose promises that changes, and the moves that replacing them took.
+
+    The time comes before the pages: a caller's clock may raise, and naming them is the first change.
+    """
     if not lost:
         return NOTHING
     if registry.timed:
