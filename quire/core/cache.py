@@ -21,7 +21,7 @@ from quire.core.admission.probe import Probe, explain_request, probe_batch, slot
 from quire.core.admission.step import Step
 from quire.core.colder_tiers import ColderTiers
 from quire.core.life.commit import commit_batch
-from quire.core.life.finish import finish_plan
+from quire.core.life.finish import finish_plan, warn_of_lost_plans
 from quire.core.life.fork import fork_sequence
 from quire.core.life.grow import grow_batch
 from quire.core.life.hold import drop_hold, hold_pages
@@ -69,9 +69,8 @@ class Cache(ColderTiers):
         record: str | Path | None = None,
     ) -> None:  # fmt: skip
         if not isinstance(config, CacheConfig):
-            raise InputError(
-                say(f"a cache from a {type(config).__name__}", "it is no CacheConfig", "pass a CacheConfig")
-            )
+            fact = f"it is a {type(config).__name__}"
+            raise InputError(say("the config of a cache", fact, "pass a CacheConfig"))
         for reason in config._hopeless():
             warnings.warn(reason, ConfigWarning, stacklevel=2)
         self.config = config
@@ -92,13 +91,15 @@ class Cache(ColderTiers):
     def _asked(self) -> AbstractContextManager[bool]:
         """The lock, for calls that look at room or claims: what was kept for lost handles is given back before."""
         registry = self._registry
-        if registry.abandoned or registry.lost_finds or registry.lost_writers or registry.open_prefetches:
+        lost = registry.abandoned or registry.lost_plans or registry.lost_finds or registry.lost_writers
+        if lost or registry.open_prefetches:
             with self._lock:
                 give_back(registry)
                 give_back_finds(registry)
                 give_back_writers(registry)
                 give_back_prefetches(registry)
                 expire(registry)
+                warn_of_lost_plans(registry)
         return self._lock
 
     # -- admission ---------------------------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ class Cache(ColderTiers):
     def open_plans(self) -> list[Plan]:
         """Plans of steps that were not finished yet, in order; `background_plans` has the others."""
         with self._lock:
-            return list(self._registry.plans.values())
+            return self._registry.open_plans()
 
     # -- life of sequences -------------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ import sys
 
 from tests.viewer.browser import launched, shown
 
-SIZE = {"width": 1280, "height": 950}
 WARM_UP = 45_000  # milliseconds: until memory is full and pages come back
 
 
@@ -24,7 +23,7 @@ def main(path: str) -> None:
         try:
             assert address is not None, "the viewer did not start"
             with launched() as browser:
-                page = browser.new_page(viewport=SIZE, color_scheme="light")
+                page = browser.new_page(viewport={"width": 1280, "height": 950}, color_scheme="light")
                 page.goto(address[0])
                 shown(page)
                 page.wait_for_timeout(WARM_UP)
