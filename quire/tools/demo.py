@@ -42,8 +42,12 @@ least recently used goes first --
 def main(argv: list[str] | None = None) -> int:
     """Tell the story twice, once with each way of admitting."""
     if argv and argv != ["--no-model"]:
-        print("usage: quire demo [--no-model]    (--no-model: without the part that asks a real one)")
-        return 0 if argv[0] in ("-h", "--help") else 2
+        helped = argv[0] in ("-h", "--help", "--help-all")
+        stream = sys.stdout if helped else sys.stderr
+        if not helped:
+            print(f"quire demo: there is no option {argv[0]}", file=stream)
+        print("usage: quire demo [--no-model]    (--no-model: without the part that asks a real one)", file=stream)
+        return 0 if helped else 2
     print(_INTRODUCTION)
     apart = _one_at_a_time()
     together = _together()

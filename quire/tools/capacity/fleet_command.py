@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 from quire import InputError, QuireError
 from quire.core.records.errors import say
+from quire.tools.arguments import CommandParser
 from quire.tools.capacity.fleet import Fleet, FleetResult, load_trace, play_fleets
 from quire.tools.capacity.fleet_page import HEAD, LEGEND, NOTE, answer_lines, apart_lines, render, rows, warning_lines
 from quire.tools.capacity.routers import ROUTERS
-from quire.tools.replay.options import add_options, settings_of
+from quire.tools.replay.options import FIRST, add_options, settings_of
 from quire.tools.replay.play.sweep import TraceSource
 from quire.tools.replay.show.page_file import check_page, write_page
 from quire.tools.replay.show.screen import show_table
@@ -45,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="quire fleet", description=__doc__)
+    parser = CommandParser(prog="quire fleet", description=__doc__, first=("--workers", "--router", *FIRST))
     parser.add_argument("trace", metavar="TRACE", help="JSON lines (docs/replay.md), or 'sample'")
     parser.add_argument("--workers", default="2,4,8", metavar="N[,N]", help="how many, 1 to 1024 (default %(default)s)")
     parser.add_argument("--router", action="append", choices=ROUTERS, help="may be given several times (default: all)")

@@ -13,7 +13,8 @@ from typing import Any
 
 from quire import ConfigWarning, InputError, QuireError
 from quire.core.records.errors import say
-from quire.tools.replay.options import add_options, settings_of, trace_of
+from quire.tools.arguments import CommandParser
+from quire.tools.replay.options import FIRST, add_options, settings_of, trace_of
 from quire.tools.replay.play.player import play
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.show import screen
@@ -44,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="quire replay", description=__doc__)
+    parser = CommandParser(prog="quire replay", description=__doc__, first=("--explain", "--compare", *FIRST))
     parser.add_argument(
         "trace",
         metavar="TRACE",

@@ -20,6 +20,7 @@ from quire import InputError, QuireError
 from quire.core.records.config import Eviction
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
+from quire.tools.arguments import CommandParser
 from quire.tools.model_options import add_model, note_printer, read_secret
 from quire.tools.serve.fleet_options import add_fleet, check_fleet
 from quire.viewer.viewer import is_loopback
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 SHARED = "QUIRE_SHARED"  # in the environment, where a password is in no list of processes
 USUAL_ORDER = "auto (the default) is adaptive where all layers are full attention, else lru"
+FIRST = (
+    "--model", "--device", "--device-memory", "--host-memory", "--host", "--port", "--model-name", "--max-length",
+    "--max-requests", "--api-key-file", "--disk", "--disk-bytes", "--shared", "--replicas", "--record",
+)  # fmt: skip
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -74,7 +79,7 @@ def _run_fleet(options: Namespace, settings: ServeSettings, listening: socket, t
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="quire serve", description=__doc__)
+    parser = CommandParser(prog="quire serve", description=__doc__, first=FIRST)
     add_model(parser)
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="where to listen (default %(default)s: this machine only)")
