@@ -13,10 +13,14 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 import torch
 
+from quire.engine.engine import Engine
+from quire.engine.model.layers import Model
+from quire.engine.settings import EngineConfig
 from quire.tiers.shared import SharedCache
 
 from . import families, talks
@@ -46,15 +50,29 @@ def talk(job: tuple[str, int, bool]) -> tuple[int, Counter[str], list[str], str 
     return seed, counts, [str(tie) for tie in ties], None
 
 
+class WithoutStore(Exception):
+    """This talk's engine has no host memory, so no store."""
+
+
+def only_sharing(folder: Path, opened: list[SharedCache], model: Model, config: EngineConfig, **more: Any) -> Engine:
+    before = len(opened)
+    engine = sharing(folder, opened, model, config, **more)
+    if len(opened) == before:
+        engine.close()
+        raise WithoutStore
+    return engine
+
+
 def twice(name: str, seed: int) -> tuple[Counter[str], list[Difference]]:
     """One talk and again, over a store; nothing if that engine has none."""
     pair, opened = pair_of(name), list[SharedCache]()
     counts, ties = Counter[str](), list[Difference]()
     with TemporaryDirectory(prefix="quire-pair-") as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(talks, "Engine", partial(sharing, Path(folder), opened))
+        patch.setattr(talks, "Engine", partial(only_sharing, Path(folder), opened))
         for _ in range(2):
-            seen, found = run_talk(pair, seed)
-            if not opened:
+            try:
+                seen, found = run_talk(pair, seed)
+            except WithoutStore:
                 return Counter(), []
             counts, ties = counts + seen, ties + found
     audits = [shared.audit for shared in opened if shared.audit is not None]
