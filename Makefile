@@ -30,7 +30,7 @@ NATIVE := $(wildcard $(STORE)/*.pyx $(STORE)/compiled/*.pxi $(STORE)/compiled/*/
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/ready
-	@$(BIN)/python -m quire.tools.demo $(ARGS)
+	@$(BIN)/python -m quire.cli demo $(ARGS)
 
 test: debian lint $(VENV)/others
 	@echo "== pytest"

@@ -15,9 +15,9 @@ from statistics import median
 from typing import Any
 
 from quire import Scope
+from quire.cli.demo.demo_model import STORY
 from quire.engine import Engine, EngineConfig, Model, Sampling, Stats, load
 from quire.engine.model import smollm2
-from quire.tools.demo_model import STORY
 
 PREFIX = 2_000  # tokens
 ANSWERS, LENGTH = 8, 32  # decoded together

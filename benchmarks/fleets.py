@@ -19,9 +19,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from quire.tools.capacity.fleet import Fleet, played
-from quire.tools.replay.setup.settings import Memory, ReplaySettings
-from quire.tools.replay.workload.trace import read_trace
+from quire.simulate.capacity.fleet import Fleet, played
+from quire.simulate.setup.settings import Memory, ReplaySettings
+from quire.trace.read.trace import read_trace
 
 BLOCK = 512
 THEIRS = {"round_robin": "round_robin", "exact": "kv_router"}

@@ -26,11 +26,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from quire.engine import Engine, EngineConfig, Model, Sampling, load
 from quire.engine.model import smollm2
 from quire.engine.model.load import of
-from quire.tools.capacity.fleet import Fleet, played
-from quire.tools.capacity.plan import MOST_OFF, PredictionCheck
-from quire.tools.replay.setup.pace import Pace
-from quire.tools.replay.setup.settings import Memory, ReplaySettings
-from quire.tools.replay.workload.trace import read_trace
+from quire.simulate.capacity.fleet import Fleet, played
+from quire.simulate.capacity.plan import MOST_OFF, PredictionCheck
+from quire.simulate.setup.pace import Pace
+from quire.simulate.setup.settings import Memory, ReplaySettings
+from quire.trace.read.trace import read_trace
 
 PREFIX, QUESTION, ANSWER, DOCUMENTS = 320, 96, 12, 12  # tokens, and how many documents are asked about
 BUDGET, PAGES, BLOCK, SEQUENCES = 256, 600, 16, 32  # of the engine

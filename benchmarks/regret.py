@@ -15,12 +15,12 @@ from argparse import ArgumentParser
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.trace.block_ids import TraceKey
 from quire.insight.order_sample import OrderSample
 from quire.insight.traffic import AskedPrompt, Traffic
 from quire.insight.what_if import WhatIf
-from quire.tools.replay.workload.token_ids import TokenIds
-from quire.tools.replay.workload.trace import Trace, read_trace
+from quire.trace.read.token_ids import TokenIds
+from quire.trace.read.trace import Trace, read_trace
+from quire.trace.record.block_ids import TraceKey
 
 SHARES = (0.003, 0.01, 0.03, 0.1, 0.3)  # sizes, of all blocks asked for
 

@@ -14,7 +14,7 @@ import json
 import sys
 from pathlib import Path
 
-from quire.tools.replay import replay_command as replay
+from quire.cli.simulate import replay_command as replay
 
 TRACES = {"conversation": "mooncake_conversation_trace.jsonl", "synthetic": "mooncake_synthetic_trace.jsonl"}
 POOLS = ((400, 800), (600, 2400), (1000, 4000))

@@ -39,7 +39,7 @@ def main() -> int:
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     make_model(options.folder / "model")
-    command = [sys.executable, "-m", "quire.tools", "serve", "--model", str(options.folder / "model"), "--port", "0",
+    command = [sys.executable, "-m", "quire.cli", "serve", "--model", str(options.folder / "model"), "--port", "0",
                "--record", str(options.folder / "served.jsonl.gz"), "--model-name", "tiny"]  # fmt: skip
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None

@@ -43,7 +43,7 @@ def with_quotes(markdown: str) -> str:
 
 def help_of(command: str) -> str:
     """What `quire TOOL --help` prints."""
-    from quire.tools import cli
+    from quire.cli import main as cli
 
     os.environ |= {"COLUMNS": "100", "NO_COLOR": "1"}  # the same page wherever it is built
     out = io.StringIO()

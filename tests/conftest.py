@@ -33,11 +33,11 @@ for name in (
 # A file's tests stay in one process: those that take longest begin first, or the others would wait for them at the end.
 LONGEST = (
     "engine/test_exact.py", "engine/test_schedule.py", "engine/test_engine.py", "engine/test_llm.py",
-    "engine/test_streams.py", "fuzz/test_driver.py", "engine/test_kernel.py", "tools/test_chat.py",
-    "engine/test_peer.py", "transfer/test_killed.py", "engine/test_setbacks.py", "tools/test_prefill.py",
+    "engine/test_streams.py", "fuzz/test_driver.py", "engine/test_kernel.py", "cli/test_chat.py",
+    "engine/test_peer.py", "transfer/test_killed.py", "engine/test_setbacks.py", "cli/test_prefill.py",
     "engine/test_staged_peer.py", "core/test_transitions.py", "engine/test_shared.py", "engine/test_loop.py",
-    "test_docs.py", "core/test_ghost_memory.py", "tools/test_cli.py", "tiers/disk/test_crash.py", "test_optimized.py",
-    "fuzz/test_state_machine.py", "core/test_runs.py", "engine/test_corrupt.py", "tools/test_sweep.py",
+    "test_docs.py", "core/test_ghost_memory.py", "cli/test_cli.py", "tiers/disk/test_crash.py", "test_optimized.py",
+    "fuzz/test_state_machine.py", "core/test_runs.py", "engine/test_corrupt.py", "simulate/test_sweep.py",
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from quire.tools import cli
+from quire.cli import main as cli
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"])

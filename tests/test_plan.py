@@ -21,8 +21,7 @@ LADDERS = {
         "state",
         "admission",
         "life",
-        "trace",
-        "colder_tiers",
+        "colder_tiers|watcher",
         "invariants",
         "cache",
         "check|maps",
@@ -47,15 +46,15 @@ LADDERS = {
         "made_up_traffic",
         "__main__",
     ],
-    "tools.replay": [
-        "units",
-        "workload",
-        "setup",
-        "optimum",
-        "play",
-        "show",
-        "options",
-        "replay_command|sweep_command",
+    "trace": ["units", "record", "read", "logs|stats"],
+    "simulate": ["setup", "optimum", "play", "show", "capacity"],
+    "cli": [
+        "arguments",
+        "main|model_options|fsck",
+        "chat|prefill|events",
+        "simulate|trace|tiers|serve|disagg",
+        "demo",
+        "__main__",
     ],
 }
 TWO_SIDES = ("quire.core.store.",)  # the stores have the same classes, and the interface has them once more
@@ -170,8 +169,8 @@ def test_a_public_class_name_has_one_home() -> None:
 
 def test_only_what_users_run_is_installed() -> None:
     top = {name.split(".")[1] for name in modules("quire") if "." in name}
-    wings = {"insight", "viewer", "serve", "fleet", "integrations", "tools"}
-    assert top == {"core", "tiers", "events", "transfer", "engine", *wings}
+    wings = {"insight", "viewer", "serve", "fleet", "integrations", "simulate", "cli"}
+    assert top == {"core", "trace", "tiers", "events", "transfer", "engine", *wings}
     assert not [name for name in modules("quire") if "fuzz" in name or "bench" in name]
 
 

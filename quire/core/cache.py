@@ -52,8 +52,7 @@ from quire.core.state.registry import Registry
 from quire.core.state.sequence import Sequence
 from quire.core.state.setup import open_setup
 from quire.core.store import StoreName
-from quire.core.trace.recorder import TraceRecorder
-from quire.core.trace.sequence_recorder import SequenceRecorder, SequenceWatcher
+from quire.core.watcher import Recorder, SequenceWatcher
 
 NOBODY: tuple[Sequence, ...] = ()
 
@@ -69,8 +68,7 @@ class Cache(ColderTiers):
         record: str | Path | None = None,
     ) -> None:  # fmt: skip
         if not isinstance(config, CacheConfig):
-            fact = f"it is a {type(config).__name__}"
-            raise InputError(say("the config of a cache", fact, "pass a CacheConfig"))
+            raise InputError(say("the config of a cache", f"it is a {type(config).__name__}", "pass a CacheConfig"))
         for reason in config._hopeless():
             warnings.warn(reason, ConfigWarning, stacklevel=2)
         self.config = config
@@ -78,11 +76,13 @@ class Cache(ColderTiers):
         self._registry = Registry(self._setup)
         self._lock = self._setup.lock
         self._marks = [np.zeros(NUM_COUNTERS, np.int64) for _ in config.groups]
-        self.recorder: TraceRecorder | None = None  # of a trace of what is served; close it to have the file
+        self.recorder: Recorder | None = None  # of a trace of what is served; close it to have the file
         self._watchers: tuple[SequenceWatcher, ...] = ()
         if record is not None:
-            self.recorder = TraceRecorder(record, config.block_size, clock=self._setup.seconds)
-            self._watchers = (SequenceRecorder(self.recorder),)
+            from quire.trace.record.sequence_recorder import record_sequences  # nothing else in core knows of traces
+
+            self.recorder, watcher = record_sequences(record, config.block_size, self._setup.seconds)
+            self._watchers = (watcher,)
 
     def __repr__(self) -> str:
         free = [self._setup.available(group) for group in self._setup.groups]

@@ -25,8 +25,6 @@ from quire.core.records.request import PLAIN, Int32, Request
 from quire.core.records.retain import Retention
 from quire.core.records.span import Span
 from quire.core.state.prepared import Prepared
-from quire.core.trace.block_ids import read_key
-from quire.core.trace.recorder import TraceRecorder
 from quire.engine.choose.grammar import Grammars
 from quire.engine.choose.sampling import Sampling, checked_sampling
 from quire.engine.choose.token_mask import TokenMask
@@ -66,6 +64,8 @@ from quire.engine.submission import (
 )
 from quire.engine.warmup import WarmUp
 from quire.tiers.base import Tier
+from quire.trace.record.block_ids import read_key
+from quire.trace.record.recorder import TraceRecorder
 
 if TYPE_CHECKING:
     from quire.engine.outer.disk_side import DiskConfig

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import torch
 
 from quire.core.records.errors import InputError, say, shown
-from quire.core.trace.recorder import TraceRecorder
 from quire.engine.choose.logprobs import TokenLogprobs
 from quire.engine.choose.sampling import Sampling
 from quire.engine.engine import PLAIN_SAMPLING, Engine
@@ -32,6 +31,7 @@ from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.step.branch import Run
 from quire.engine.step.times import RunTimes
 from quire.insight.regret import Regret
+from quire.trace.record.recorder import TraceRecorder
 
 if TYPE_CHECKING:
     from quire.events import Publisher

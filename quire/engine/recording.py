@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quire.core.trace.recorder import ArrivedRequest, TraceRecorder
 from quire.engine.step.branch import Run
+from quire.trace.record.recorder import ArrivedRequest, TraceRecorder
 
 
 class RunRecorder:

@@ -25,14 +25,14 @@ from quire.core.records.errors import InputError, say, shown, without_words
 from quire.core.records.identity import Scope, Words
 from quire.core.records.request import Int32
 from quire.core.state.sequence import Sequence
-from quire.core.trace.block_ids import TraceKey
-from quire.core.trace.sequence_recorder import MOST_OPEN, watched_scope
 from quire.insight.block_table import Keys
 from quire.insight.evaluate import Observed, evaluate, memory_of
 from quire.insight.order_sample import OrderSample
 from quire.insight.report import RegretReport
 from quire.insight.sample_rate import RatedTraffic
 from quire.insight.traffic import AskedPrompt
+from quire.trace.record.block_ids import TraceKey
+from quire.trace.record.sequence_recorder import MOST_OPEN, watched_scope
 
 WINDOW = 3600.0  # seconds
 EVERY = 60.0  # seconds between reports of the thread

@@ -128,7 +128,7 @@ def target(*words: str, files: int | None = None, tls: bool = False, keys: Seque
         environment |= {"QUIRE_API_KEYS": ",".join(keys), "QUIRE_VIEWER_KEY": OPERATOR if keys else ""}
         limit = None if files is None else _limit(files)
         with (place / "log").open("wb") as log:
-            command = [sys.executable, "-m", "quire.tools", "serve", *options]
+            command = [sys.executable, "-m", "quire.cli", "serve", *options]
             pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": log}
             process = subprocess.Popen(command, cwd=ROOT, env=environment, preexec_fn=limit, **pipes)
         try:

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from quire.tools.replay.workload.trace import TraceRequest, read_trace  # noqa: E402
+from quire.trace.read.trace import TraceRequest, read_trace  # noqa: E402
 
 from .families import FIRST_WORD, VOCAB  # noqa: E402
 from .steps import assert_exact, open_engine, plain, step  # noqa: E402

@@ -11,11 +11,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from quire import Scope, StateError  # noqa: E402
-from quire.core.trace.block_ids import read_key  # noqa: E402
 from quire.engine import LLM  # noqa: E402
 from quire.engine.choose.sampling import Sampling  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
-from quire.tools.replay.workload.trace import read_trace, shared  # noqa: E402
+from quire.trace.read.trace import read_trace, shared  # noqa: E402
+from quire.trace.record.block_ids import read_key  # noqa: E402
 
 from .steps import assert_clean, model_of, open_engine, words  # noqa: E402
 

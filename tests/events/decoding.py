@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from quire.cli.events import _lines, _shown
 from quire.core.store import StoreName
 from quire.events.follow.index import Index
 from quire.events.follow.read import read
@@ -26,7 +27,6 @@ from quire.events.publish.archive import Archive
 from quire.events.publish.payloads import PayloadMaker
 from quire.events.wire.names import Names
 from quire.events.wire.protocol import NumberedPayload
-from quire.tools.events import _lines, _shown
 
 from .lives import FULL, MIXED, Life, build, ids, run
 

@@ -16,6 +16,8 @@ import zmq
 from zmq.auth import create_certificates
 
 from quire import InputError
+from quire.cli.events import _lines, _shown
+from quire.cli.events import main as events
 from quire.core.records.events import Fact
 from quire.core.store import StoreName, open_store
 from quire.events import Follower, Index, Keys, Publisher, RecordedMessage, Recording, Room, Status
@@ -35,8 +37,6 @@ from quire.events.wire.digest import digest_of
 from quire.events.wire.field import Form
 from quire.events.wire.names import Names
 from quire.events.wire.protocol import END, SNAPSHOT, NumberedPayload, bound_to, number
-from quire.tools.events import _lines, _shown
-from quire.tools.events import main as events
 
 from . import decoding
 from .lives import MIXED, build, ids, run, until

@@ -44,7 +44,7 @@ class FleetProcess:
         words = [
             sys.executable,
             "-m",
-            "quire.tools.cli",
+            "quire.cli.main",
             "serve",
             "--replicas",
             "2",

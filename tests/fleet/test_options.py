@@ -9,8 +9,8 @@ from types import ModuleType
 import pytest
 
 from quire import InputError
-from quire.tools import cli
-from quire.tools.serve.fleet_options import NOT_THERE, add_fleet, check_fleet
+from quire.cli import main as cli
+from quire.cli.serve.fleet_options import NOT_THERE, add_fleet, check_fleet
 
 
 def checked(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,8 +46,8 @@ def test_what_goes_together(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_order_of_eviction_is_that_of_every_replica() -> None:
     pytest.importorskip("ray")
-    from quire.tools.serve.fleet_options import _config
-    from quire.tools.serve.serve_command import _parser
+    from quire.cli.serve.fleet_options import _config
+    from quire.cli.serve.serve_command import _parser
 
     for words, order in ([], "auto"), (["--eviction", "lru"], "lru"):
         assert _config(_parser().parse_args(["--replicas", "2", *words])).replica.eviction == order

@@ -19,7 +19,7 @@ import numpy as np
 
 import quire
 from quire import Cache, CacheConfig, LayerGroup, Request, Scope, TierConfig
-from quire.tools import cli
+from quire.cli import main as cli
 
 REPLAY = "--limit 60 --block-size 512 --device-blocks 300 --host-blocks 600 --batch 16 --eviction lru --json"
 TRACE = [

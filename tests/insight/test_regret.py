@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from quire import Cache, CacheConfig, InputError, LayerGroup, Media, Request, Scope, Sequence, Span, TierConfig, check
-from quire.core.trace.block_ids import TraceKey
 from quire.insight import Regret, RegretReport
 from quire.insight import regret as module
 from quire.insight.evaluate import NO_FULL_GROUP
+from quire.trace.record.block_ids import TraceKey
 
 from ..core.conftest import seq, serve
 from ..engine.threads import until

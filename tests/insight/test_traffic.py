@@ -9,7 +9,7 @@ from quire.insight.block_table import BlockTable
 from quire.insight.running_sums import RunningSums
 from quire.insight.traffic import AskedPrompt, Traffic
 from quire.insight.what_if import WhatIf
-from quire.tools.replay.optimum.belady import OptimumPrompt, Reuse
+from quire.simulate.optimum.belady import OptimumPrompt, Reuse
 
 from .chains import FAR, Walk, best_hits, lru_hits, traffic_of, walks
 

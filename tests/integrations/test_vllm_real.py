@@ -38,7 +38,7 @@ def test_a_worker_that_dies_ends_the_engine_and_leaves_good_pages(tmp_path: Path
     died = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert died.returncode == 1 and "RuntimeError: cancelled" in died.stderr, died.stderr[-2000:]  # vLLM's words for it
     assert not [path for path in set(SHARED.iterdir()) - before if path.name.startswith("quire-pages")]
-    fsck = [str(PYTHON), "-m", "quire.tools.cli", "fsck", str(tmp_path / "below" / "disk")]
+    fsck = [str(PYTHON), "-m", "quire.cli.main", "fsck", str(tmp_path / "below" / "disk")]
     looked = subprocess.run(fsck, cwd=ROOT, capture_output=True, text=True, check=False)
     assert looked.returncode == 0 and "every page is as it was written" in looked.stdout, looked.stdout + looked.stderr
 

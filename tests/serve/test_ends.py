@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from quire.tools import cli
+from quire.cli import main as cli
 from quire.viewer.viewer import is_loopback
 
 from ..engine.threads import PATIENCE, Crew, until
@@ -245,7 +245,7 @@ def test_a_program_that_is_told_to_end_ends(folder: str, tmp_path: Path) -> None
     words = ["serve", "--port", "0", "--model", folder, "--device-memory", "8MiB"]
     if find_spec("xxhash"):
         words += ["--disk", str(tmp_path), "--disk-bytes", "8MiB"]
-    command = [sys.executable, "-m", "quire.tools", *words]
+    command = [sys.executable, "-m", "quire.cli", *words]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as process:
         assert process.stdout is not None
@@ -293,7 +293,7 @@ def test_memory_that_cannot_suffice_is_refused_before_the_model_is_loaded(
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:
-    code = "import sys; sys.modules['fastapi'] = None; from quire.tools import cli; sys.exit(cli.main(['serve']))"
+    code = "import sys; sys.modules['fastapi'] = None; from quire.cli import main as cli; sys.exit(cli.main(['serve']))"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 2 and ran.stdout == ""
     assert ran.stderr.startswith(

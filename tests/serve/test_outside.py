@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from quire.cli import main as cli
 from quire.engine import LLM, EngineConfig
 from quire.serve.metrics.metrics import Metrics
-from quire.tools import cli
 
 from ..engine.threads import PATIENCE, until
 from .rig import NAME, SIZES, Serving, serving, tiny_model

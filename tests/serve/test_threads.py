@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from quire import StateError
-from quire.core.trace.recorder import TraceRecorder
 from quire.tiers.shared.calls.crew import Crew
+from quire.trace.record.recorder import TraceRecorder
 from quire.transfer.links import lookup
 from quire.transfer.links.lookup import Lookups
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quire.tools import disagg
+from quire.cli import disagg
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from quire import InputError
+from quire.cli import fsck
 from quire.tiers.disk.examine import examine, model_folders
 from quire.tiers.disk.keep.scrub import Scrubber
 from quire.tiers.disk.log.manifest import NEW_NAME
 from quire.tiers.disk.log.read import NAME
 from quire.tiers.disk.owner import LOCK_NAME, model_folder
-from quire.tools import fsck
 
 from .test_folder import CHAIN, PAGES, opened, stored
 from .test_tier import flip

@@ -13,9 +13,9 @@ import numpy as np
 
 from quire.core.records.identity import Scope
 from quire.core.records.request import Request
-from quire.core.trace.recorder import ArrivedRequest, TraceRecorder
 from quire.integrations.vllm.identity import EngineRequest, media_of
 from quire.integrations.vllm.stay import Stay
+from quire.trace.record.recorder import ArrivedRequest, TraceRecorder
 
 log = logging.getLogger(__name__)
 

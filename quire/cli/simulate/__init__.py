@@ -1,0 +1,1 @@
+"""`quire replay`, `sweep`, `fleet` and `plan`: the commands of quire.simulate."""

@@ -1,0 +1,102 @@
+"""quire fleet: a trace over several workers behind a router; what a router that knows what is cached is worth."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+
+from quire import InputError, QuireError
+from quire.cli.arguments import CommandParser
+from quire.cli.simulate.options import FIRST, add_options, settings_of
+from quire.core.records.errors import say
+from quire.simulate.capacity.fleet import Fleet, FleetResult, load_trace, play_fleets
+from quire.simulate.capacity.fleet_page import (
+    HEAD,
+    LEGEND,
+    NOTE,
+    answer_lines,
+    apart_lines,
+    render,
+    rows,
+    warning_lines,
+)
+from quire.simulate.capacity.routers import ROUTERS
+from quire.simulate.play.sweep import TraceSource
+from quire.simulate.show.page_file import check_page, write_page
+from quire.simulate.show.screen import show_table
+from quire.simulate.show.story import UNSHARED
+
+BLOCK_SIZE = 64  # every worker has tables of its own: small blocks would take much memory
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Read, run, show."""
+    options = _parser().parse_args(argv)
+    try:
+        check_page(options.html)
+        settings, numbers = settings_of(options), _numbers(options.workers)
+        source = TraceSource(options.trace, options.limit, options.skip_bad, options.trace_block)
+        fleets = [Fleet(count, router, settings) for count in numbers for router in options.router or ROUTERS]
+        answers = play_fleets(source, fleets, jobs=options.jobs, tell=_tell)
+    except QuireError as wrong:
+        print(f"quire fleet: {wrong}", file=sys.stderr)
+        return 2
+    results = [answer for answer in answers if isinstance(answer, FleetResult)]
+    warnings = [*([UNSHARED] if load_trace(source).lengths_only else []), *apart_lines(settings)]
+    _show(answers, fleets, options, warnings)
+    wrote = not (options.html and results) or write_page(
+        options.html, render(options.trace, results, settings, warnings), "quire fleet"
+    )
+    if options.html and results and wrote and not options.json:
+        print(f"page: {options.html}")
+    return 0 if results and wrote else 2
+
+
+def _parser() -> ArgumentParser:
+    parser = CommandParser(prog="quire fleet", description=__doc__, first=("--workers", "--router", *FIRST))
+    parser.add_argument("trace", metavar="TRACE", help="JSON lines (docs/replay.md), or 'sample'")
+    parser.add_argument("--workers", default="2,4,8", metavar="N[,N]", help="how many, 1 to 1024 (default %(default)s)")
+    parser.add_argument("--router", action="append", choices=ROUTERS, help="may be given several times (default: all)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="processes at once (default: the cores)")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    parser.add_argument("--html", metavar="FILE", help="write a page with the plot")
+    add_options(parser)
+    parser.set_defaults(block_size=BLOCK_SIZE)
+    return parser
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(say(f"--workers {text!r}", "they are no whole numbers", "write 8 or 2,4,8")) from None
+
+
+def _tell(answer: FleetResult | str) -> None:
+    """One line per finished fleet, for whoever waits."""
+    if isinstance(answer, FleetResult):
+        print(f"{answer.workers} workers, {answer.router}: {answer.hit_rate:.1%} hit", file=sys.stderr, flush=True)
+
+
+def _show(
+    answers: Sequence[FleetResult | str], fleets: Sequence[Fleet], options: Namespace, warnings: list[str]
+) -> None:
+    results = [answer for answer in answers if isinstance(answer, FleetResult)]
+    for fleet, answer in zip(fleets, answers, strict=True):
+        if isinstance(answer, str):
+            print(f"quire fleet: {fleet.workers} workers, {fleet.router}: {answer}", file=sys.stderr)
+    if options.json:
+        settings = fleets[0].settings.to_json()
+        print(json.dumps({"trace": options.trace, "note": NOTE, "warnings": warnings, "worker": settings,
+                          "fleets": [result.to_json() for result in results]}))  # fmt: skip
+        return
+    for line in (*warnings, *answer_lines(results), *warning_lines(results), ""):
+        print(line)
+    show_table("Fleets", HEAD, rows(results), sys.stdout, words=2)
+    print(f"{NOTE}; {LEGEND}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""`quire trace make` and `quire trace stats`: the commands of quire.trace."""

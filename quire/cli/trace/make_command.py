@@ -1,0 +1,131 @@
+"""quire trace make: requests as they were logged, or traces, become a trace of block ids, without text or tokens."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, cast
+
+from quire import InputError
+from quire.cli.trace.progress import progress
+from quire.core.records.errors import say
+from quire.trace.logs.make import LENGTHS, REQUESTS, TRACE, Made, MakeOptions, make
+from quire.trace.logs.times import UNITS
+from quire.trace.read.streams import STDIN, zstd
+from quire.trace.record.block_ids import TraceKey, read_key
+from quire.trace.record.output_file import OutputFile, Pack, pack_gzip
+
+_FROM = {REQUESTS: "logged prompts", LENGTHS: "logged lengths", TRACE: "traces"}
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """What `make` takes."""
+    parser.set_defaults(act=run)
+    parser.add_argument(
+        "inputs", nargs="+", metavar="INPUT",
+        help="OpenAI-style logs, tables of lengths, or traces; plain, gzip or zstd; '-' is standard input",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o", "--output", default=STDIN, metavar="FILE", help="FILE.jsonl[.gz|.zst]; default: standard output"
+    )
+    parser.add_argument("--tokenizer", metavar="FOLDER", help="of the model that was asked: its tokenizer's files")
+    parser.add_argument(
+        "--drop-tools", action="store_true",
+        help="leave out tools that the chat template does not print: the model that was asked did not see them either",
+    )  # fmt: skip
+    parser.add_argument(
+        "--block-size", type=int, metavar="N", help="tokens per hash id (default 16 for logs, 512 for lengths)"
+    )
+    parser.add_argument(
+        "--key-file",
+        metavar="FILE",
+        help="a secret for the ids, made if it is not there: traces with one can be joined",
+    )
+    parser.add_argument("--time-field", metavar="NAME", help="of arrivals, such as created_at or meta.received")
+    parser.add_argument("--time-unit", choices=UNITS, help="of times that are no times since the epoch")
+    parser.add_argument("--rate", type=float, metavar="N", help="requests per second, for logs without times")
+    parser.add_argument(
+        "--scope-field", action="append", default=[], metavar="NAME",
+        help="requests share only where it is equal, besides model and cache_salt (a tenant); may be given again",
+    )  # fmt: skip
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N requests")
+    parser.add_argument("--skip-bad", action="store_true", help="count lines that cannot be used and go on")
+
+
+def run(options: Namespace) -> int:
+    """Make it, and say on standard error what was done."""
+    settings = MakeOptions(
+        options.tokenizer, options.block_size, options.time_field, options.time_unit, options.rate,
+        tuple(options.scope_field), skip_bad=options.skip_bad, limit=options.limit, drop_tools=options.drop_tools,
+    )  # fmt: skip
+    if options.inputs.count(STDIN) > 1:
+        raise InputError(say("standard input twice", "it can be read once", "name it once"))
+    try:
+        with open_output(options.output) as out:
+            key = TraceKey() if options.key_file is None else read_key(options.key_file)
+            with progress(options.inputs) as passed:
+                made = make(options.inputs, settings, key, out.write, passed)
+    except BrokenPipeError:
+        raise
+    except OSError as wrong:  # of writing: what cannot be read is told by its reader
+        which = "standard output" if options.output == STDIN else f"output {options.output!r}"
+        raise InputError(say(which, f"{wrong.strerror or wrong}", "make room, or name another file")) from None
+    for line in told(made):
+        print(line, file=sys.stderr)
+    return 0
+
+
+@contextmanager
+def open_output(path: str) -> Iterator[OutputFile | BinaryIO]:
+    """Where the trace goes: a file that is there only when it is whole, or standard output."""
+    if path == STDIN:
+        if sys.stdout.isatty():
+            raise InputError(say("the trace", "standard output is a terminal", "name a file: -o trace.jsonl.gz"))
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    pack: Pack | None = None
+    if path.endswith(".gz"):
+        pack = pack_gzip
+    elif path.endswith((".zst", ".zstd")):
+        module = zstd()
+        pack = lambda inner: cast(BinaryIO, module.ZstdFile(inner, "wb"))  # noqa: E731
+    with OutputFile(path, pack) as file:
+        yield file
+
+
+def told(made: Made) -> Iterator[str]:
+    """What was done, in words."""
+    for wrong in made.errors:
+        yield f"skipped: {wrong}"
+    if made.skipped > len(made.errors):
+        yield f"skipped: {made.skipped - len(made.errors):,} more lines"
+    yield f"{made.requests:,} requests, from {_FROM[made.kind]}" + (
+        f"; {made.skipped:,} lines skipped" if made.skipped else ""
+    )
+    if made.times:
+        yield f"times: {made.times}"
+    if made.late:
+        yield f"note: {made.late:,} requests stand far behind later ones: sort the log by time for exact numbers"
+    if made.kind == LENGTHS:
+        yield "note: lengths only: which prompts share a beginning is not known, so no reuse can be computed from them"
+    if made.kind == REQUESTS:
+        yield from _told_of_requests(made)
+    yield from (f"note: {note}" for note in made.notes)
+
+
+def _told_of_requests(made: Made) -> Iterator[str]:
+    summary = made.summary
+    if missing := summary.get("without_output"):
+        yield f"note: {missing:,} requests have neither usage nor an answer: their output_length is 0"
+    if other := summary.get("other_length"):
+        fact = f"note: {other:,} prompts have another number of tokens than the log counted"
+        yield f"{fact}: is it the tokenizer (and chat template) of that model?"
+    if dropped := summary.get("tools_dropped"):
+        yield f"note: {dropped:,} requests have tools that the chat template does not print: they are not in the trace"
+    if unusable := summary.get("unusable"):
+        yield f"note: {unusable:,} prompts were left out: no tokens, or too many for one line"
+    if (scopes := summary.get("scopes", 1)) > 1:
+        yield f"scopes: {scopes:,} (by model, cache_salt and --scope-field); requests share only within one"

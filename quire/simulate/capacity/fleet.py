@@ -1,0 +1,169 @@
+"""Fleets: a trace over several workers behind a router, on one virtual clock. A process each; prints nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from math import inf
+from typing import Any, NamedTuple
+from warnings import catch_warnings, simplefilter
+
+import numpy as np
+
+from quire import ConfigWarning, InputError, QuireError
+from quire.core.records.errors import say
+from quire.simulate.capacity.routers import RouterName, open_router
+from quire.simulate.capacity.simulated_worker import SimulatedWorker
+from quire.simulate.play.player import PlayedTrace
+from quire.simulate.play.sweep import Executor, TraceSource, _process_pool
+from quire.simulate.setup.settings import ReplaySettings
+from quire.trace.read.trace import Trace, read_trace
+
+MOST_WORKERS = 1024
+PERCENTS = (50, 90, 95, 99)
+LOOK = 64  # arrivals after which it is looked who is late
+
+
+class LateLimit(NamedTuple):
+    """How many requests may wait longer than so many seconds."""
+
+    seconds: float
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """So many equal workers behind a router."""
+
+    workers: int
+    router: RouterName
+    settings: ReplaySettings  # of each worker
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.workers <= MOST_WORKERS:
+            fact = f"a fleet has 1 to {MOST_WORKERS}"
+            raise InputError(say(f"{self.workers} workers", fact, "give a number of that range"))
+
+
+@dataclass(frozen=True, slots=True)
+class FleetResult:
+    """What came of it. Times are modelled; the names are those of the JSON."""
+
+    workers: int
+    router: str
+    requests: int  # that were served
+    refused: int  # that fit into no worker
+    prompt_tokens: int
+    hit_rate: float  # of the requests that ran
+    ttft_ms: dict[str, float]  # mean, p50, p90, p95, p99
+    seconds: float  # from the first arrival to the last token
+    offered_load: float  # prompt tokens to compute per second, of what all workers together can compute: 1 is full
+    imbalance: float  # prompt tokens computed by the busiest worker, of the mean
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values only."""
+        return asdict(self)
+
+    def ttft(self, percent: float) -> float:
+        """Seconds to the first token, of one of the percentiles above."""
+        return self.ttft_ms[f"p{percent:g}"] / 1000
+
+
+def play_fleet(
+    trace: Trace, fleet: Fleet, percents: Iterable[float] = PERCENTS, *, late: LateLimit | None = None,
+    objective: float | None = None,
+) -> FleetResult | None:  # fmt: skip
+    """Run a whole trace; None when more are late than may be, as soon as that is known.
+
+    With `objective` the times have that percentile too, by this name.
+    """
+    shared = PlayedTrace.of(trace, fleet.settings)
+    workers = [SimulatedWorker(shared, fleet.settings) for _ in range(fleet.workers)]
+    for worker in workers:
+        worker.late_after = inf if late is None else late.seconds
+    route = open_router(fleet.router, workers, fleet.settings)
+    busy: dict[int, SimulatedWorker] = {}
+    for request, time in zip(trace, shared.times, strict=True):
+        for nth, worker in list(busy.items()):
+            if worker.quiet_until < time:
+                worker.run_until(request.number)
+                if worker.at_rest and not worker.has_disk:
+                    del busy[nth]
+        if late is not None and request.number % LOOK == 0 and sum(one.num_overdue() for one in workers) > late.most:
+            return None
+        choice = route(request)
+        busy[choice.worker] = workers[choice.worker]
+        workers[choice.worker].give(request, choice.tokens)
+    for worker in workers:
+        worker.run_to_end()
+    named = {f"p{one:g}": float(one) for one in percents}
+    return _result(trace, fleet, workers, named if objective is None else {**named, "objective": objective})
+
+
+def _result(trace: Trace, fleet: Fleet, workers: list[SimulatedWorker], percents: dict[str, float]) -> FleetResult:
+    waits = np.array([wait for worker in workers for wait in worker.first_tokens.values()] or [0.0]) * 1000
+    prompt, saved = (sum(getattr(worker, name) for worker in workers) for name in ("prompt_tokens", "saved_tokens"))
+    computed = [worker.prompt_tokens - worker.saved_tokens for worker in workers]
+    served = sum(len(worker.first_tokens) for worker in workers)
+    arriving = max(fleet.settings.times(trace)[-1], 1e-9)
+    rate = fleet.settings.pace.prefill_tokens_per_second * fleet.workers
+    return FleetResult(
+        workers=fleet.workers,
+        router=fleet.router,
+        requests=served,
+        refused=len(trace) - served,
+        prompt_tokens=prompt,
+        hit_rate=saved / max(prompt, 1),
+        ttft_ms={
+            "mean": round(float(waits.mean()), 3),
+            **{name: round(float(np.percentile(waits, one)), 3) for name, one in percents.items()},
+        },
+        seconds=max(worker.now for worker in workers),
+        offered_load=sum(computed) / arriving / rate,
+        imbalance=max(computed) / max(sum(computed) / len(computed), 1e-9),
+    )
+
+
+def played(trace: Trace, fleet: Fleet, percents: Iterable[float] = PERCENTS) -> FleetResult:
+    """A whole trace, to the end."""
+    found = play_fleet(trace, fleet, percents)
+    assert found is not None
+    return found
+
+
+def play_fleets(
+    source: TraceSource, fleets: Iterable[Fleet], *, executor: Executor | None = None, jobs: int | None = None,
+    tell: Callable[[FleetResult | str], None] = lambda _: None,
+) -> list[FleetResult | str]:  # fmt: skip
+    """Each in a process of its own, as many at once as there are cores; one that cannot run answers with the reason."""
+    every = list(fleets)
+    if not every:
+        raise InputError(say("no fleet", "there is nothing to run", "give at least one number of workers"))
+    load_trace(source)  # a bad trace is told here, once
+    count = min(jobs or os.cpu_count() or 1, len(every))
+    with nullcontext(executor) if executor is not None else _process_pool(count) as runner:
+        pending = [runner.submit(run_fleet, source, fleet) for fleet in every]
+        answers = []
+        for one in pending:
+            answers.append(one.result())
+            tell(answers[-1])
+    return answers
+
+
+def run_fleet(source: TraceSource, fleet: Fleet) -> FleetResult | str:
+    """One fleet, or why it cannot run."""
+    with catch_warnings():
+        simplefilter("ignore", ConfigWarning)
+        try:
+            return played(load_trace(source), fleet)
+        except QuireError as wrong:
+            return str(wrong)
+
+
+@lru_cache(maxsize=1)
+def load_trace(source: TraceSource) -> Trace:
+    """Read once per process."""
+    return read_trace(source.path, limit=source.limit, skip_bad=source.skip_bad, unit=source.unit)

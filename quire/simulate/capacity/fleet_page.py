@@ -1,0 +1,169 @@
+"""What fleets showed, in words, rows and as one HTML page: what a router that knows what is cached is worth. Runs
+nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import quire.simulate.show.html as html
+import quire.simulate.show.story as story
+from quire.simulate.capacity.fleet import FleetResult
+from quire.simulate.capacity.routers import ROUTERS
+from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.show.number_format import bytes_text, count_text, percent_text, share_text, time_text
+from quire.simulate.show.svg import Plot, PlotSeries
+
+NOTE = "times are modelled from stated rates (--prefill-rate and others), not measured"
+HEAD = ("workers", "router", "hit rate", "first token p50", "p95", "load", "busiest", "refused")
+LEGEND = "load: prompt tokens to compute, of what the workers can; busiest: its share, of the mean"
+_COLOURS: dict[str, str] = dict(zip(ROUTERS, ("c2", "c3", "c1"), strict=True))
+_WHO = {
+    "round_robin": "the next worker gets it, whatever it has",
+    "least_loaded": "the worker that would be soonest if nobody held anything",
+    "exact": "the worker that would be soonest by what each holds",
+}
+
+
+def apart_lines(settings: ReplaySettings) -> list[str]:
+    """What a store that is called shared is here."""
+    coldest = settings.tiers[-1]
+    if not coldest.slow or coldest.name != "shared":
+        return []
+    size = bytes_text(coldest.num_bytes) if coldest.num_bytes else "its blocks"
+    return [
+        f"Each worker has a shared store of {size} to itself here: what another one put there is not found. One store "
+        "for all of them hits more; how much more is not modelled."
+    ]
+
+
+def workers_text(count: int) -> str:
+    """1 worker, 2 workers."""
+    return f"{count_text(count)} worker{'s' * (count != 1)}"
+
+
+def rows(results: Sequence[FleetResult]) -> list[list[str]]:
+    """Every fleet, a line each."""
+    return [
+        [
+            count_text(one.workers), one.router, share_text(one.hit_rate), time_text(one.ttft(50)),
+            time_text(one.ttft(95)), share_text(one.offered_load, 0), f"{one.imbalance:.2f}", count_text(one.refused),
+        ]
+        for one in results
+    ]  # fmt: skip
+
+
+def answer(results: Sequence[FleetResult]) -> str:
+    """What knowing what is cached is worth, in one sentence."""
+    pairs = [pair for count in _counts(results) if (pair := _pair(results, count))]
+    if len(pairs) < 2 or len({blind.router for _, blind in pairs}) > 1:
+        lines = answer_lines(results)
+        return lines[0] if lines else "No fleet could run."
+    points = [(exact.hit_rate - blind.hit_rate) * 100 for exact, blind in pairs]
+    counts = [exact.workers for exact, _ in pairs]
+    return (
+        f"With {min(counts)} to {workers_text(max(counts))} a router that knows what is cached hits "
+        f"{min(points):+.1f} to {max(points):+.1f} points more than {pairs[0][1].router}."
+    )
+
+
+def answer_lines(results: Sequence[FleetResult]) -> list[str]:
+    """The same for each number of workers."""
+    lines = []
+    for count in _counts(results):
+        if (pair := _pair(results, count)) is None:
+            lines += [_alone(one) for one in results if one.workers == count]
+            continue
+        exact, blind = pair
+        points = (exact.hit_rate - blind.hit_rate) * 100
+        lines.append(
+            f"{workers_text(count)}: a router that knows what is cached hits {points:+.1f} points more than "
+            f"{blind.router}, and its p95 first token is {time_text(exact.ttft(95))} instead of "
+            f"{time_text(blind.ttft(95))}."
+        )
+    return lines
+
+
+def _pair(results: Sequence[FleetResult], count: int) -> tuple[FleetResult, FleetResult] | None:
+    """The router that knows, and the best of those that do not."""
+    known = {one.router: one for one in results if one.workers == count}
+    exact, blind = known.get("exact"), known.get("least_loaded") or known.get("round_robin")
+    return (exact, blind) if exact is not None and blind is not None and count > 1 else None
+
+
+def _alone(one: FleetResult) -> str:
+    """A fleet with nothing beside it."""
+    return (
+        f"{workers_text(one.workers)}, {one.router}: {share_text(one.hit_rate)} of the prompt tokens are reused, "
+        f"and the p95 first token takes {time_text(one.ttft(95))}."
+    )
+
+
+def warning_lines(results: Sequence[FleetResult]) -> list[str]:
+    """Fleets to which more comes than they can compute: their times mean nothing."""
+    heavy = [one for one in results if one.offered_load > 1]
+    if not heavy:
+        return []
+    most = max(heavy, key=lambda one: one.offered_load)
+    told = ", ".join(dict.fromkeys(str(one.workers) for one in heavy))
+    return [
+        f"More comes than {told} workers can compute (up to {share_text(most.offered_load, 0)} of it, with "
+        f"{most.router}): their waiting times grow with the trace. Add workers, or slow it down (--speed)."
+    ]
+
+
+def _counts(results: Sequence[FleetResult]) -> list[int]:
+    return list(dict.fromkeys(one.workers for one in results))
+
+
+def render(name: str, results: Sequence[FleetResult], settings: ReplaySettings, warnings: Sequence[str] = ()) -> str:
+    """The whole page; `warnings` are those that are not about a single fleet."""
+    first, shown = answer(results), answer_lines(results)
+    facts = story.settings({"settings": settings.to_json()})
+    routers = [(router, _WHO[router]) for router in _WHO if any(one.router == router for one in results)]
+    parts = [
+        html.answer(f"Fleets for {name}", first),
+        *(html.warning(line) for line in (*warnings, *warning_lines(results))),
+        html.figure(hit_plot(results)),
+        html.bullets(line for line in shown if line != first),
+        html.folded("First tokens", [html.paragraph(f"{NOTE[0].upper()}{NOTE[1:]}.", "soft"),
+                                     html.figure(first_token_plot(results))]),
+        html.folded("Every fleet", [html.table(HEAD, rows(results), words=2), html.paragraph(LEGEND, "soft")]),
+        html.folded("The routers", [html.table([], routers, words=2)]),
+        html.folded("Settings of a worker", [html.table([], facts, words=2)]),
+    ]  # fmt: skip
+    return html.whole_page(f"Quire fleet: {name}", parts)
+
+
+def hit_plot(results: Sequence[FleetResult]) -> Plot:
+    """Hit rate over the number of workers, a line for each router."""
+    note = "Share of the prompt tokens that were not computed, by the number of workers that share the traffic."
+    xs = sorted({*_counts(results)})
+    series = _series(results, xs, lambda one: one.hit_rate)
+    top = max([value for one in series for value in one.values if value is not None], default=0.0) or 1.0
+    return Plot(
+        "hits", "Hit rate over workers", note, xs, series, top=top, say=percent_text, say_x=count_text,
+        log_x=xs[-1:] != xs[:1], dots=True, x_ticks=_x_ticks(xs),
+    )  # fmt: skip
+
+
+def first_token_plot(results: Sequence[FleetResult]) -> Plot:
+    """The p95 first token over the number of workers, a line for each router."""
+    xs = sorted({*_counts(results)})
+    series = _series(results, xs, lambda one: one.ttft(95))
+    note = "Seconds until 95 % of the requests have their first token, by the number of workers."
+    return Plot(
+        "first-tokens", "First token, p95", note, xs, series, say=time_text, say_x=count_text,
+        log_x=xs[-1:] != xs[:1], dots=True, x_ticks=_x_ticks(xs),
+    )  # fmt: skip
+
+
+def _x_ticks(xs: list[int]) -> list[int]:
+    return xs[:: -(-len(xs) // 8)] if xs else []
+
+
+def _series(results: Sequence[FleetResult], xs: list[int], value: Callable[[FleetResult], float]) -> list[PlotSeries]:
+    found = []
+    for router in dict.fromkeys(one.router for one in results):
+        known = {one.workers: value(one) for one in results if one.router == router}
+        found.append(PlotSeries(router, [known.get(x) for x in xs], _COLOURS[router]))
+    return found

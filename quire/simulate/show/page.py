@@ -1,0 +1,157 @@
+"""A replay as one HTML page: which plots there are and what stands around them. Draws nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import quire.simulate.show.html as html
+import quire.simulate.show.story as story
+from quire.simulate.show.buckets import joined
+from quire.simulate.show.causes import explained, overload
+from quire.simulate.show.number_format import Json, bytes_text, count_text, percent_text
+from quire.simulate.show.svg import Plot, PlotSeries
+
+_COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")
+_VIRTUAL = "Time is the replay's own clock, not the machine's."
+
+
+def render(result: Json, baseline: Json | None = None) -> str:
+    """The whole page; `baseline` is the one-at-a-time run of the same trace."""
+    name = str(result.get("trace") or "a trace")
+    shown = plots(result, baseline)
+    answer, more = story.answer(result), story.told(result)
+    if baseline is not None:
+        answer = story.gained(result, baseline)
+    parts = [
+        html.answer(f"Replay of {name}", answer),
+        *(html.warning(line) for line in filter(None, [overload(result)])),
+    ]
+    if explained(result):
+        parts.append(html.lines(explained(result)))
+    parts += [html.figure(plot) for plot in shown[:1]]
+    parts.append(html.bullets(more))
+    if baseline is not None:
+        rows = story.comparison(result, baseline)
+        parts += [html.heading("Two-phase beside one at a time"), html.table(["", *story.PHASES], rows)]
+    if shown[1:]:
+        inside = [html.paragraph(_VIRTUAL, "soft"), *(html.figure(plot) for plot in shown[1:])]
+        parts.append(html.folded("Over time", inside))
+    if story.modelled(result) and baseline is None:
+        note = html.paragraph(story.note(result))
+        parts.append(
+            html.folded("A model, not a measurement", [html.model_box([note, html.table([], story.modelled(result))])])
+        )
+    if baseline is None:
+        parts.append(html.folded("All counts", [html.table([], story.facts(result))]))
+    parts.append(html.folded("Settings", [html.table([], story.settings(result), words=2)]))
+    return html.whole_page(f"Quire replay: {name}", parts)
+
+
+def plots(result: Json, baseline: Json | None = None) -> list[Plot]:
+    """Every plot that the run's series allow, the one that shows most first; beside a baseline those that differ."""
+    series = joined(result.get("series") or {})
+    xs = series["seconds"]
+    if not xs:
+        return []
+    if baseline is not None:
+        return _differing(xs, series, joined(baseline.get("series") or {}))
+    found = [
+        _hits_by_tier(xs, series),
+        _hits_by_group(xs, series),
+        _use(xs, series),
+        _promises("promises", "", xs, series),
+        _overshoot("overshoot", "", xs, series),
+        _moves(xs, series),
+    ]
+    return [plot for plot in found if plot is not None]
+
+
+def _differing(xs: list[float], series: Json, other: Json) -> list[Plot]:
+    """Plots of two runs, where there is something to be seen: a way that differs from the other."""
+    times = other["seconds"]
+    if not times:
+        return []
+    found: list[Plot | None] = []
+    for name in ("promises_broken", "worst_overshoot_tokens"):
+        if series.get(name) != other.get(name):
+            make, what = (_promises, "promises") if name == "promises_broken" else (_overshoot, "overshoot")
+            found += [make(f"{what}-one", ", one at a time", times, other), make(what, ", two-phase", xs, series)]
+    if series.get("hit_rate_by_tier") != other.get("hit_rate_by_tier"):
+        found += [_hits_by_tier(xs, series), _renamed(_hits_by_tier(times, other))]
+    return [plot for plot in found if plot is not None]
+
+
+def _renamed(plot: Plot | None) -> Plot | None:
+    if plot is None:
+        return None
+    return replace(plot, name=f"{plot.name}-one", title=f"{plot.title}, one at a time")
+
+
+def _many(rows: Json, colours: Sequence[str] = _COLOURS, *, dashed: bool = False, suffix: str = "") -> list[PlotSeries]:
+    return [
+        PlotSeries(f"{name}{suffix}", values, colours[nth % len(colours)], dashed)
+        for nth, (name, values) in enumerate(rows.items())
+    ]
+
+
+def _hits_by_tier(xs: list[float], series: Json) -> Plot | None:
+    if not (rows := series.get("hit_rate_by_tier")):
+        return None
+    note = "Share of the prompt tokens that were not computed, by the tier they were found in; the tiers add up."
+    return Plot("hits-by-tier", "Hit rate by tier", note, xs, _many(rows), kind="bars", say=percent_text)
+
+
+def _hits_by_group(xs: list[float], series: Json) -> Plot | None:
+    if not (rows := series.get("hit_rate_by_group")):
+        return None
+    note = "Share of the prompt blocks that each layer group could reuse."
+    return Plot("hits-by-group", "Hit rate by layer group", note, xs, _many(rows), say=percent_text)
+
+
+def _use(xs: list[float], series: Json) -> Plot | None:
+    if not (rows := series.get("use_by_tier")):
+        return None
+    note = "Share of each tier's slots that hold something; a full pool is normal, it is then that blocks are evicted."
+    held = series.get("held_by_tier") or {}
+    shown = {name: held[name] for name in rows if any(held.get(name) or ())}  # sequences hold pages of the device only
+    lines = _many(rows) + _many(shown, dashed=True, suffix=", in use")
+    return Plot("use", "Pool use", note, xs, lines, top=1.0, say=percent_text)
+
+
+def _promises(name: str, which: str, xs: list[float], series: Json) -> Plot | None:
+    if not series.get("promises_kept"):
+        return None
+    note = "Batches whose step computed no more tokens than estimated when they were chosen, and those that did more."
+    kept, broken = series["promises_kept"], series.get("promises_broken") or [0] * len(xs)
+    layers = [
+        PlotSeries(f"broken ({count_text(sum(broken))})", broken, "cbad"),
+        PlotSeries(f"kept ({count_text(sum(kept))})", kept, "c1"),
+    ]
+    return Plot(name, f"Promises{which}", note, xs, layers, kind="bars")
+
+
+def _overshoot(name: str, which: str, xs: list[float], series: Json) -> Plot | None:
+    if not any(series.get("worst_overshoot_tokens") or ()):
+        return None
+    note = "Tokens that the worst batch of each moment computed beyond its promise."
+    layers = [PlotSeries("tokens beyond the promise", series["worst_overshoot_tokens"], "cbad")]
+    return Plot(name, f"Broken promises, by how much{which}", note, xs, layers, kind="bars")
+
+
+def _moves(xs: list[float], series: Json) -> Plot | None:
+    rows = {name: series.get(f"{name}_bytes") for name in ("onboarded", "offloaded")}
+    if not any(rows.values()):
+        return None
+    widths = [x - before for x, before in zip(xs, [0.0, *xs[:-1]], strict=True)]
+    layers = [
+        PlotSeries(name, [(value or 0) / (width or 1.0) for value, width in zip(values, widths, strict=True)], colour)
+        for (name, values), colour in zip(rows.items(), ("c3", "c2"), strict=True)
+        if values
+    ]
+    note = "Bytes per second of virtual time that moved up to the device (onboarded) and down from it (offloaded)."
+    return Plot("moves", "Moves between tiers", note, xs, layers, kind="bars", say=_rate)
+
+
+def _rate(number: float) -> str:
+    return f"{bytes_text(number)}/s"

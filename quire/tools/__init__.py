@@ -1,1 +1,0 @@
-"""What people run: demo, chat, replay, sweep, events, disagg, prefill, fsck."""

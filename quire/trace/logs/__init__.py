@@ -1,0 +1,1 @@
+"""Logs of requests made into a trace."""

@@ -1,0 +1,254 @@
+"""One line of a trace, checked: what it says, or which line is wrong, why, and what helps. Opens no files.
+
+mooncake   {"timestamp": ms, "input_length": n, "output_length": n, "hash_ids": [id, ...]}
+quire      {"time_ms": ms, "prompt": [[part, tokens], ...], "output_tokens": n, "scope": {...}, "priority": n,
+            "retain": [[start, end, priority, seconds], ...], "reuse": true}
+
+A line of Mooncake's may carry what `quire trace` says of the whole file: {"quire": {"block_size": n, ...}}.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from quire.core.records.errors import InputError, QuireError, say
+from quire.core.records.identity import Scope
+from quire.core.records.retain import RetainRange, Retention
+from quire.trace.record.writer import FIELD
+from quire.trace.units import cut, shown
+
+LONGEST = 1 << 24  # tokens of one prompt or answer
+LONGEST_LINE = 1 << 22  # bytes
+MOST_BLOCKS = LONGEST_LINE // 21  # hash ids of one line, each of up to 19 digits
+MOONCAKE_BLOCK = 512  # tokens per hash id, unless the trace or somebody else says
+LONGEST_ID = 200  # characters
+PLAIN = Scope()
+FROM_LOG = "make a trace of it first: quire trace make LOG -o TRACE --tokenizer FOLDER (docs/trace.md)"
+_SCOPE = ("lora", "salt", "epoch")
+_FIELDS = {"time_ms", "prompt", "output_tokens", "scope", "priority", "retain", "reuse", "id"}
+
+
+class TraceError(InputError):
+    """A trace that cannot be read: where, what is wrong, what helps."""
+
+    def __init__(self, name: str, line: int, fact: str, cure: str) -> None:
+        super().__init__(say(f"{name} line {line}" if line else name, fact, cure))  # 0: the whole file
+        self.name, self.line, self.fact, self.cure = name, line, fact, cure
+
+    def __reduce__(self) -> tuple[type[TraceError], tuple[str, int, str, str]]:
+        return TraceError, (self.name, self.line, self.fact, self.cure)
+
+
+@dataclass(slots=True)
+class TraceLine:
+    """What one line says."""
+
+    number: int
+    time: float  # s
+    names: list[int | str | None]  # of the prompt's parts; None: shared with nobody
+    sizes: list[int]  # their tokens; empty: all of the trace's block, the last one cut to length
+    length: int
+    output: int
+    scope: Scope = PLAIN
+    priority: int = 0
+    retain: tuple[RetainRange, ...] = ()
+    reuse: bool = True
+    id: str | None = None
+    scope_id: int | None = None  # of a trace of hash ids: which scope its ids are of
+
+
+class Wrong(Exception):
+    """A fact and a cure, before the line is known."""
+
+
+class LineReader:
+    """Reads line after line of one file; the first good one decides which kind it is."""
+
+    def __init__(self, name: str, unit: int | None = None) -> None:
+        self.name = name
+        self.unit = unit  # None: nobody has said yet
+        self.lengths_only = False
+        self.said: dict[str, Any] = {}  # by the trace of itself: the newest
+        self.number = 0
+        self.kind: Literal["mooncake", "quire"] | None = None
+
+    def wrong(self, fact: str, cure: str, ahead: int = 0) -> TraceError:
+        """An error at this line, or some lines ahead."""
+        return TraceError(self.name, self.number + ahead, fact, cure)
+
+    def read(self, text: bytes) -> TraceLine | None:
+        """The line, or None for an empty one."""
+        self.number += 1
+        if len(text) > LONGEST_LINE:
+            raise self.wrong(f"it is longer than {LONGEST_LINE:,} bytes", "write one request per line")
+        if not text.strip():
+            return None
+        try:
+            fields = _object(text)
+            kind = _kind(fields)
+            if self.kind not in (None, kind):
+                raise Wrong(f"it is a line of {kind}'s format in a trace of {self.kind}'s", "split the file")
+            line = self._mooncake(fields) if kind == "mooncake" else self._quire(fields)
+        except Wrong as wrong:
+            raise self.wrong(*wrong.args) from None
+        except QuireError as wrong:
+            fact, _, cure = str(wrong).rpartition("; ")  # as `say` puts them together
+            raise self.wrong(cut(fact, 200), cut(cure, 200)) from None
+        self.kind = kind
+        return line
+
+    def _mooncake(self, fields: dict[str, Any]) -> TraceLine:
+        if FIELD in fields:
+            self._hear(fields[FIELD])
+        unit = self.unit or MOONCAKE_BLOCK
+        time = _time(fields, "timestamp")
+        length = _whole(fields, "input_length", 1)
+        output = _whole(fields, "output_length", 0)
+        ids = _list(fields, "hash_ids")
+        for name in ids:
+            if type(name) is not int or name < 0:
+                raise Wrong(f"hash_ids has {_short(name)}", "hash ids are whole numbers from 0 on")
+        blocks = -(-length // unit)
+        if len(ids) != blocks:
+            fact = f"input_length {length} takes {blocks} blocks of {unit} tokens, hash_ids has {len(ids)}"
+            raise Wrong(fact, "correct one of them, or give the trace's block size (--trace-block)")
+        self.unit = unit
+        scope = fields.get("scope")
+        return TraceLine(self.number, time, ids, [], length, output, scope_id=scope if type(scope) is int else None)
+
+    def _hear(self, said: Any) -> None:
+        """What the trace says of itself, at its first line or its last."""
+        if not isinstance(said, dict):
+            raise Wrong(f"{FIELD} is {_short(said)}", "give an object, or leave it out")
+        if "block_size" in said:
+            size = _whole(said, "block_size", 1)
+            if self.unit not in (None, size):
+                fact = f"the trace's block size is {size} here, and {self.unit} was given or is that of lines before"
+                raise Wrong(fact, "leave out --trace-block, and do not join traces of different block sizes")
+            self.unit = size
+        self.lengths_only = self.lengths_only or said.get("sharing") == "unknown"
+        self.said = said
+
+    def _quire(self, fields: dict[str, Any]) -> TraceLine:
+        for name in fields.keys() - _FIELDS:
+            raise Wrong(f"field {shown(name)} is unknown", f"the fields are {', '.join(sorted(_FIELDS))}")
+        names: list[int | str | None] = []
+        sizes: list[int] = []
+        for part in _list(fields, "prompt"):
+            if not isinstance(part, list) or len(part) != 2:
+                raise Wrong(f"a part of the prompt is {_short(part)}", "write [name, tokens]")
+            name, size = part
+            if name is not None and type(name) not in (int, str):
+                raise Wrong(f"a part's name is {_short(name)}", "use a number, a string, or null for a private part")
+            sizes.append(_count("a part's tokens", size, 1))
+            names.append(name)
+        length = _count("the prompt's tokens", sum(sizes), 1)
+        output = _whole(fields, "output_tokens", 0)
+        reuse = fields.get("reuse", True)
+        if type(reuse) is not bool:
+            raise Wrong(f"reuse is {_short(reuse)}", "write true or false")
+        return TraceLine(
+            self.number, _time(fields, "time_ms"), names, sizes, length, output, _scope(fields.get("scope")),
+            _priority(fields), _retain(fields), reuse, _id(fields),
+        )  # fmt: skip
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError) as wrong:
+        cure = "write one JSON object per line, or make a trace of a log with `quire trace make` (docs/trace.md)"
+        raise Wrong(f"it is not JSON ({str(wrong)[:80]})", cure) from None
+    if not isinstance(fields, dict):
+        raise Wrong(f"it is {_short(fields)}", "write one JSON object per line")
+    return fields
+
+
+def _kind(fields: dict[str, Any]) -> Literal["mooncake", "quire"]:
+    if "prompt" not in fields and ("hash_ids" in fields or "input_length" in fields):
+        return "mooncake"
+    if any(_is_logged(body) for body in (fields, *fields.values())):
+        raise Wrong("it is a logged request, with its text, and not yet a trace", FROM_LOG)
+    if "prompt" in fields:
+        return "quire"
+    raise Wrong("it has neither 'hash_ids' nor 'prompt'", "see the two formats in docs/replay.md")
+
+
+def _is_logged(body: Any) -> bool:
+    """A request as a client sent it, the line itself or a part of it: with messages, or a prompt that is text."""
+    if not isinstance(body, dict):
+        return False
+    prompt = body.get("prompt")
+    first = prompt[0] if isinstance(prompt, list) and prompt else prompt
+    return "messages" in body or isinstance(first, str) or isinstance(body.get("input"), str)
+
+
+def _field(fields: dict[str, Any], name: str) -> Any:
+    if name not in fields:
+        raise Wrong(f"it has no field {name!r}", "add it")
+    return fields[name]
+
+
+def _time(fields: dict[str, Any], name: str) -> float:
+    value = _field(fields, name)
+    if type(value) not in (int, float) or not 0 <= value <= 1e15:
+        raise Wrong(f"{name} is {_short(value)}", "give milliseconds since the trace began, 0 or more")
+    return float(value) / 1000
+
+
+def _whole(fields: dict[str, Any], name: str, least: int) -> int:
+    return _count(name, _field(fields, name), least)
+
+
+def _count(what: str, value: Any, least: int) -> int:
+    if type(value) is not int or not least <= value <= LONGEST:
+        raise Wrong(f"{what} is {_short(value)}", f"give a whole number from {least} to {LONGEST}")
+    return value
+
+
+def _list(fields: dict[str, Any], name: str) -> list[Any]:
+    value = _field(fields, name)
+    if not isinstance(value, list) or not value:
+        raise Wrong(f"{name} is {_short(value)}", "give a list with at least one item")
+    return value
+
+
+def _scope(value: Any) -> Scope:
+    if value is None or value == {}:
+        return PLAIN
+    if not isinstance(value, dict) or not value.keys() <= set(_SCOPE):
+        raise Wrong(f"scope is {_short(value)}", f"give an object with some of {', '.join(_SCOPE)}")
+    return Scope(**value)
+
+
+def _id(fields: dict[str, Any]) -> str | None:
+    value = fields.get("id")
+    return cut(str(value), LONGEST_ID) if type(value) in (int, str) else None
+
+
+def _priority(fields: dict[str, Any]) -> int:
+    value = fields.get("priority", 0)
+    if type(value) is not int or abs(value) >= 1 << 31:
+        raise Wrong(f"priority is {_short(value)}", "give a whole number; larger ones are served first")
+    return value
+
+
+def _retain(fields: dict[str, Any]) -> tuple[RetainRange, ...]:
+    value = fields.get("retain", [])
+    if not isinstance(value, list) or not all(isinstance(item, list) and 3 <= len(item) <= 4 for item in value):
+        raise Wrong(f"retain is {_short(value)}", "give a list of [start, end, priority] or [..., seconds]")
+    ranges = tuple(RetainRange(*item) for item in value)
+    for item in ranges:
+        if max(item.start, item.end or 0) > LONGEST:
+            raise Wrong(f"retain is {_short(value)}", f"give tokens up to {LONGEST}")
+    return tuple(Retention(ranges).ranges)  # in order, without overlap
+
+
+def _short(value: Any) -> str:
+    """As it stands in the file, or about so."""
+    try:
+        return cut(json.dumps(value) if not isinstance(value, str) else repr(value), 40)
+    except RecursionError:
+        return shown(value)
