@@ -26,7 +26,7 @@ LOG    := $(VENV)/install.log
 STORE  := quire/core/store
 NATIVE := $(wildcard $(STORE)/*.pyx $(STORE)/compiled/*.pxi $(STORE)/compiled/*/*.pxi)
 
-.PHONY: demo test lint docs bench fuzz soak attacks slow calls coverage debian vllm-env clean
+.PHONY: demo test lint docs wheel release bench fuzz soak attacks slow calls coverage debian constraints vllm-env clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/ready
@@ -48,6 +48,15 @@ lint: $(VENV)/ready
 docs: $(VENV)/ready $(VENV)/docs
 	@$(BIN)/python -m mkdocs build --strict
 	@echo "== build/site/index.html"
+
+# What would be released, in dist; with the build tools of .venv, so without the network.
+wheel: $(VENV)/ready
+	@QUIRE_PURE=0 $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls -t dist/*.whl | head -1
+
+# Wheel and sdist built, looked into, installed in an empty environment and run there; then the list to sign. Publishes nothing.
+release: $(VENV)/ready
+	@$(BIN)/python -m tests.release
 
 bench: $(VENV)/ready
 	@$(BIN)/python benchmarks/bench.py $(ARGS)
