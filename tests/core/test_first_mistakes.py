@@ -88,3 +88,16 @@ def test_tokens_that_are_none(tokens: Any, words: str) -> None:
     with pytest.raises(InputError) as told:
         Request("a", tokens)
     assert words in str(told.value) and "secret" not in str(told.value)
+
+
+def test_the_end_of_a_span_by_its_old_name(store: StoreName) -> None:
+    cache = Cache(CacheConfig(DEVICE, block_size=4, max_length=64), store=store)
+    (sequence,) = cache.add_sequence_batch([Request("a", seq(0, 10))], token_budget=8, max_chunk=8).sequences
+    with pytest.warns(DeprecationWarning, match=r"Sequence\.span_end is called ran since 0\.2"):
+        assert sequence.span_end == 8 == sequence.ran
+    cache.commit(sequence)
+    cache.add_sequence_batch([], continuing=[sequence])
+    cache.commit(sequence)
+    cache.grow(sequence, seq(50, 1))
+    with pytest.warns(DeprecationWarning):
+        assert (sequence.span_end, sequence.prompt_end, sequence.ran) == (10, 10, 11)

@@ -27,7 +27,9 @@ def run(command: list[str], folder: Path, **more: str) -> str:
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "QUIRE_STORE")}
     ran = subprocess.run(command, cwd=folder, env={**kept, **more}, capture_output=True, text=True, timeout=900)
     if ran.returncode:
-        raise RuntimeError(f"{' '.join(command)}: exit status {ran.returncode}\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
+        raise RuntimeError(
+            f"{' '.join(command)}: exit status {ran.returncode}\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}"
+        )
     return ran.stdout
 
 
