@@ -1,1 +1,1 @@
-"""What would be released: built, looked into, installed where nothing else is, and run. `make release` does it by hand."""
+"""What would be released: built, looked into, installed where nothing else is, and run (`make release`)."""

@@ -1,4 +1,4 @@
-"""A wheel and an sdist of what git tracks, built outside of the checkout, and an environment that has the wheel alone."""
+"""A wheel and an sdist of what git tracks, built outside of the checkout; an environment that has the wheel alone."""
 
 from __future__ import annotations
 
