@@ -56,9 +56,7 @@ def main(argv: list[str] | None = None) -> int:
     failed = replay_command.main(["sample", "--compare", *_PRESSED])
     if argv != ["--no-model"]:
         failed = demo_model.main() or failed
-    print(
-        "\nNext: docs/tutorial.md has the lines that do this in an engine; docs/walk.md follows one request through them."
-    )
+    print("\nNext: docs/tutorial.md shows this in an engine; docs/walk.md follows one request through the files.")
     print(f"See a cache at work in your browser: {_this_python()} -m quire.viewer")
     return failed if together <= BUDGET < apart else 1
 
