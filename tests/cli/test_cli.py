@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from quire.cli import main as cli
+from quire.cli.arguments import CommandParser
 from quire.cli.demo import demo, demo_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,6 +112,15 @@ def test_help_is_short_and_help_all_has_every_option(tool: str, capsys: pytest.C
     assert few < all_of_them and {"--help", "--help-all"} <= few and len(short.splitlines()) < 60
     assert f"{len(all_of_them - few)} more options: quire {tool} --help-all" in short
     assert short == help_text(f"{tool} -h", capsys)  # and nothing was forgotten on the way
+
+
+def test_one_parser_shows_both_helps() -> None:
+    parser = CommandParser(prog="quire some", first=["--often"])
+    for name in ("--often", "--rare"):
+        parser.add_argument(name, help=f"what {name} does")
+    for _ in range(2):
+        assert "--rare" not in parser.format_help() and "usage: quire some [options]\n" in parser.format_help()
+        assert "what --rare does" in parser.format_all() and "[options]" not in parser.format_all()
 
 
 EXTRAS = (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quire import Cache, CacheConfig, InputError, LayerGroup, Request, TierConfig, check
+from quire import Cache, CacheConfig, InputError, LayerGroup, Request, Span, TierConfig, check
 from quire.core.store import StoreName
 
 from .conftest import seq
@@ -36,6 +36,13 @@ def test_a_prompt_that_a_later_step_has_room_for_is_not_told_so(store: StoreName
     (refusal,) = cache.add_sequence_batch(requests, token_budget=8).refused
     assert (refusal.need, refusal.have, refusal.unchunked) == (8, 2, False)
     assert str(refusal).endswith("release something or try in a later step")
+
+
+def test_a_prompt_in_parts_is_not_told_to_be_one(store: StoreName) -> None:
+    cache = Cache(CacheConfig(DEVICE, block_size=4, max_length=64), store=store)
+    picture = Request("p", seq(0, 20), uncut=[Span(0, 12)])
+    (refusal,) = cache.add_sequence_batch([picture], token_budget=8, max_chunk=8).refused
+    assert (refusal.reason, refusal.need, refusal.have, refusal.unchunked) == ("tokens", 12, 8, False)
 
 
 @pytest.mark.parametrize(

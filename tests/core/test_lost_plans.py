@@ -61,6 +61,16 @@ def test_it_is_said_once_and_the_plan_can_still_be_run(cache: Cache) -> None:
     check(cache)
 
 
+def test_one_that_was_said_is_not_said_again_with_the_next(cache: Cache) -> None:
+    served(cache, 0)
+    lost(cache, 10)
+    with pytest.warns(RuntimeWarning):
+        cache.num_free()
+    number = lost(cache, 20)
+    with pytest.warns(RuntimeWarning, match=LOST.format(1, number)):
+        cache.num_free()
+
+
 def test_a_plan_that_is_kept_or_finished_is_not_lost(cache: Cache) -> None:
     served(cache, 0)
     kept: Plan | None = served(cache, 10).plan
