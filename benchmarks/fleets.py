@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from quire.simulate.capacity.fleet import Fleet, played
-from quire.simulate.setup.settings import Memory, ReplaySettings
+from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.trace.read.trace import read_trace
 
 BLOCK = 512

@@ -26,10 +26,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from quire.engine import Engine, EngineConfig, Model, Sampling, load
 from quire.engine.model import smollm2
 from quire.engine.model.load import of
+from quire.simulate.capacity.capacity_plan import MOST_OFF, PredictionCheck
 from quire.simulate.capacity.fleet import Fleet, played
-from quire.simulate.capacity.plan import MOST_OFF, PredictionCheck
-from quire.simulate.setup.pace import Pace
-from quire.simulate.setup.settings import Memory, ReplaySettings
+from quire.simulate.setup.engine_pace import Pace
+from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.trace.read.trace import read_trace
 
 PREFIX, QUESTION, ANSWER, DOCUMENTS = 320, 96, 12, 12  # tokens, and how many documents are asked about

@@ -46,12 +46,13 @@ LADDERS = {
         "made_up_traffic",
         "__main__",
     ],
+    "net": ["hosts|address|secrets|tls|zmq_sockets", "lookup|seal|curve_keys", "limits"],
     "trace": ["units", "record", "read", "logs|stats"],
-    "simulate": ["setup", "optimum", "play", "show", "capacity"],
+    "simulate": ["setup", "optimum", "play", "show", "capacity", "replay_report"],
     "cli": [
         "arguments",
         "main|model_options|fsck",
-        "chat|prefill|events",
+        "chat|prefill|events_command",
         "simulate|trace|tiers|serve|disagg",
         "demo",
         "__main__",
@@ -170,7 +171,7 @@ def test_a_public_class_name_has_one_home() -> None:
 def test_only_what_users_run_is_installed() -> None:
     top = {name.split(".")[1] for name in modules("quire") if "." in name}
     wings = {"insight", "viewer", "serve", "fleet", "integrations", "simulate", "cli"}
-    assert top == {"core", "trace", "tiers", "events", "transfer", "engine", *wings}
+    assert top == {"core", "net", "trace", "tiers", "events", "transfer", "engine", *wings}
     assert not [name for name in modules("quire") if "fuzz" in name or "bench" in name]
 
 

@@ -25,16 +25,17 @@ MAX_PARAMETERS = 8
 # A ring may import itself and the rings below it; transfer and events share a level and do not know each other.
 BELOW = {
     "core": set(),
+    "net": {"core"},
     "trace": {"core"},
     "tiers": {"core"},
     "insight": {"core", "trace"},
     "simulate": {"core", "trace"},
-    "events": {"core", "tiers"},
-    "transfer": {"core", "tiers"},
-    "engine": {"core", "trace", "tiers", "insight", "events", "transfer"},
+    "events": {"core", "net", "tiers"},
+    "transfer": {"core", "net", "tiers"},
+    "engine": {"core", "net", "trace", "tiers", "insight", "events", "transfer"},
     "integrations": {"core", "trace", "tiers", "insight", "events", "transfer", "engine"},
-    "viewer": {"core"},
-    "serve": {"core", "tiers", "insight", "events", "transfer", "engine", "viewer"},
+    "viewer": {"core", "net"},
+    "serve": {"core", "net", "tiers", "insight", "events", "transfer", "engine", "viewer"},
     "fleet": {"core", "tiers", "events", "engine", "viewer", "serve"},
 }
 BELOW["cli"] = set(BELOW)

@@ -25,9 +25,12 @@ TOOLS = {
     "sweep": ("quire.cli.simulate.sweep_command", "a replay for every size and policy, beside the offline optimum"),
     "fleet": ("quire.cli.simulate.fleet_command", "a trace over several workers: what a router that knows is worth"),
     "plan": ("quire.cli.simulate.plan_command", "the cheapest workers and memory that answer a trace soon enough"),
-    "trace": ("quire.cli.trace.command", "logs of real requests made into a trace, without text; what a trace says"),
-    "tiers": ("quire.cli.tiers.command", "measure memory, disks and shared stores here; what is worth using"),
-    "events": ("quire.cli.events", "a stream of KV events: look at it, record it, publish it again"),
+    "trace": (
+        "quire.cli.trace.trace_command",
+        "logs of real requests made into a trace, without text; what a trace says",
+    ),
+    "tiers": ("quire.cli.tiers.tiers_command", "measure memory, disks and shared stores here; what is worth using"),
+    "events": ("quire.cli.events_command", "a stream of KV events: look at it, record it, publish it again"),
     "fsck": ("quire.cli.fsck", "verify the pages that a disk tier keeps; say what is damaged, and repair it"),
     "disagg": ("quire.cli.disagg", "compute in one process, decode in another; what is sent, and what a crash costs"),
 }

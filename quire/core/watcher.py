@@ -1,4 +1,4 @@
-"""What watches a cache: told of sequences that come and end, whoever listens. Knows none of those who do."""
+"""The protocols of what watches a cache: it hears of sequences that begin and end. Knows no recorder and no file."""
 
 from __future__ import annotations
 

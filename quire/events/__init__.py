@@ -22,7 +22,7 @@ from quire.events.follow.recording import RecordedMessage, Recording, messages, 
 from quire.events.follow.stream_state import ReplayRequest, Report, Status
 from quire.events.publish.publisher import Publisher
 from quire.events.publish.room import Room
-from quire.events.wire.curve_keys import Keys
+from quire.net.curve_keys import Keys
 
 __all__ = [
     "Follower", "Holding", "Index", "Keys", "Publisher", "RecordedMessage", "Recording", "ReplayRequest", "Report",

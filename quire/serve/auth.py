@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from hashlib import blake2b
-from hmac import compare_digest
 from pathlib import Path
 
 from quire.core.records.errors import InputError, say
 from quire.core.records.identity import Scope
+from quire.net.secrets import LONGEST, SHORTEST, KeyRing
 
-SHORTEST = 16  # characters of a key
-LONGEST = 512
 MOST = 1024  # keys
 ENVIRONMENT = "QUIRE_API_KEYS"
 TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -32,16 +29,16 @@ class ApiKeys:
     """Keys with their tenants. Tenants share nothing in the cache; keys of one tenant share everything."""
 
     def __init__(self, lines: Iterable[str], source: str = "keys") -> None:
-        self._tenants: dict[bytes, str] = {}
+        self._keys = KeyRing(b"quire-api-key")
         for number, line in enumerate(lines, start=1):
             words = line.split()
             if not words or words[0].startswith("#"):
                 continue
             self._add(words, f"line {number} of {source}")
-        if not self._tenants:
+        if not len(self._keys):
             raise InputError(say(source, "there is no key in it", "write one per line, or leave the option out"))
-        if len(self._tenants) > MOST:
-            raise InputError(say(source, f"it has {len(self._tenants)} keys", f"give at most {MOST}"))
+        if len(self._keys) > MOST:
+            raise InputError(say(source, f"it has {len(self._keys)} keys", f"give at most {MOST}"))
 
     @classmethod
     def of_file(cls, path: str | Path) -> ApiKeys:
@@ -58,7 +55,7 @@ class ApiKeys:
         return cls(re.split(r"[\n,]", value), f"${ENVIRONMENT}")
 
     def __repr__(self) -> str:
-        return f"ApiKeys({len(self._tenants)} keys of {len(set(self._tenants.values()))} tenants)"
+        return f"ApiKeys({len(self._keys)} keys of {len(self._keys.names)} tenants)"
 
     def _add(self, words: list[str], where: str) -> None:
         *names, key = words
@@ -68,24 +65,12 @@ class ApiKeys:
         if not SHORTEST <= len(key) <= LONGEST or KEY.fullmatch(key) is None:
             fact = f"its key has {len(key)} characters"  # and is never shown
             raise InputError(say(where, fact, f"use {SHORTEST} to {LONGEST} visible ASCII characters"))
-        digest = _digest(key.encode())
-        if digest in self._tenants:
+        if not self._keys.add(key.encode(), *names):
             raise InputError(say(where, "its key stands before it, too", "give every key once"))
-        self._tenants[digest] = names[0] if names else f"key-{digest[:8].hex()}"
 
     def tenant(self, authorization: bytes | None) -> str | None:
         """Whose key it is; None: nobody's. Takes equally long for every key, known or not."""
-        scheme, _, key = (authorization or b"").partition(b" ")
-        asked = _digest(key.strip()[: LONGEST + 1])
-        found: str | None = None
-        for digest, tenant in self._tenants.items():
-            if compare_digest(asked, digest):
-                found = tenant
-        return found if scheme.lower() == b"bearer" else None
-
-
-def _digest(key: bytes) -> bytes:
-    return blake2b(key, digest_size=32, person=b"quire-api-key").digest()
+        return self._keys.whose(authorization or b"")
 
 
 def scope_of(tenant: str, salt: str | None) -> Scope:

@@ -11,17 +11,16 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-import ssl
 from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
 
 from quire.core.records.errors import InputError, say, shown
+from quire.net.limits.open_connections import OpenConnections
 from quire.serve.app import ShortWay
 from quire.serve.connections.acceptor import Acceptor
 from quire.serve.connections.connection import BoundedConnection
-from quire.serve.connections.open_connections import OpenConnections
 from quire.serve.service import Service
 
 LEAVE = 5.0  # seconds for cut answers to be told, behind the grace
@@ -95,15 +94,6 @@ def check_grace(grace: object) -> None:
     """Refuse what is no time for answers under way, before a model is loaded."""
     if isinstance(grace, bool) or not isinstance(grace, int | float) or not 0 <= grace < math.inf:
         raise InputError(say("a server", f"grace is {shown(grace)}", "give a number of seconds from 0 on"))
-
-
-def check_tls(cert: str, key: str) -> None:
-    """Refuse files that are no certificate and its key, before a model is loaded."""
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
-    except (OSError, ssl.SSLError) as wrong:
-        fact = f"{cert} and {key} cannot be used: {wrong}"
-        raise InputError(say("TLS", fact, "give a certificate and its key, in PEM")) from None
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -11,7 +11,6 @@ from quire.serve.auth import ApiKeys
 from quire.viewer.routes import PageKey, checked_key
 
 VERSION: str = importlib.import_module("quire").__version__
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ except ImportError as missing:
     raise MissingExtra(say("quire.transfer", fact, install_line("transfer"))) from missing
 
 from quire.core.records.renamed import renamed
+from quire.net.tls import Tls
 from quire.transfer.endpoint import Endpoint
 from quire.transfer.endpoint_thread import EndpointThread
 from quire.transfer.geometry.ranks import Grid, Source, Vote, agree
@@ -19,7 +20,6 @@ from quire.transfer.geometry.shards import PageShape, Section, Shard
 from quire.transfer.links import Link, LocalHub
 from quire.transfer.links.nixl import NixlLink
 from quire.transfer.links.tcp import TcpLink
-from quire.transfer.links.tls import Tls
 from quire.transfer.session.receiving import Receiving
 from quire.transfer.session.registry import Session
 from quire.transfer.session.sending import Sending

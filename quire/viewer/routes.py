@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from functools import cache
-from hashlib import blake2b
-from hmac import compare_digest
 from importlib.resources import files
 from urllib.parse import parse_qs
 
 from quire.core.records.errors import InputError, say
+from quire.net.secrets import LONGEST, SHORTEST, KeyRing
 from quire.viewer.brief import brief_of
 from quire.viewer.cells import COLOURS
 from quire.viewer.receipts import receipt_of
@@ -22,7 +21,6 @@ from quire.viewer.snapshot import Snapshots
 from quire.viewer.source import CacheSource
 
 TOO_MANY = "the query has more than 8 fields"
-SHORTEST, LONGEST = 16, 512  # characters of a key
 FILES = {  # path -> file and kind
     "/": ("page.html", "text/html; charset=utf-8"),
     "/viewer/page.css": ("page.css", "text/css; charset=utf-8"),
@@ -62,7 +60,9 @@ class PageKey:
     """Who may look: whoever has the key, or anybody where there is none."""
 
     def __init__(self, key: str | None) -> None:
-        self._digest = None if key is None else _digest(checked_key(key))
+        self._keys = KeyRing(b"quire-page-key")
+        if key is not None:
+            self._keys.add(checked_key(key).encode())
 
     def __repr__(self) -> str:
         return f"PageKey({'one' if self.is_there else 'none'})"
@@ -70,15 +70,11 @@ class PageKey:
     @property
     def is_there(self) -> bool:
         """Whether there is one. Who has it is the operator, and is told more."""
-        return self._digest is not None
+        return len(self._keys) > 0
 
     def refusal(self, authorization: str) -> Reply | None:
         """What somebody without it is told; None: he may look."""
-        scheme, _, key = authorization.partition(" ")
-        if self._digest is None:
-            return None
-        same = compare_digest(_digest(key.strip()[: LONGEST + 1]), self._digest)
-        if same and scheme.lower() == "bearer":
+        if not self.is_there or self._keys.whose(authorization.encode(errors="replace")) is not None:
             return None
         return wrong(401, "send authorization: Bearer KEY, with the key of this page", {"www-authenticate": "Bearer"})
 
@@ -146,10 +142,6 @@ def checked_key(key: str) -> str:
 def static(name: str) -> bytes:
     """One of the page's own files."""
     return files("quire.viewer").joinpath("static", name).read_bytes()
-
-
-def _digest(key: str) -> bytes:
-    return blake2b(key.encode(errors="replace"), digest_size=32, person=b"quire-page-key").digest()
 
 
 def _json(value: object) -> bytes:

@@ -7,18 +7,17 @@ viewer.stepped(tokens, seconds)    # after a step: the timeline
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 
 from quire.core.admission.batch import Batch
 from quire.core.cache import Cache
 from quire.core.records.errors import InputError, say
 from quire.core.records.request import Request
+from quire.net.address import joined
+from quire.net.hosts import LOOPBACK, is_loopback
 from quire.viewer.routes import PageRoutes, checked_key
 from quire.viewer.server import PageServer
 from quire.viewer.source import CacheSource, RegretWatch
-
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Viewer:
@@ -54,8 +53,7 @@ class Viewer:
     def url(self) -> str:
         """Where the page is."""
         host, port = self._server.server_address[:2]
-        shown = f"[{host!s}]" if ":" in str(host) else str(host)
-        return f"http://{shown}:{port}/"
+        return f"http://{joined(str(host), port)}/"
 
     def admitted(self, batch: Batch) -> None:
         """Show the receipts of a batch, if the cache makes them."""
@@ -79,11 +77,3 @@ class Viewer:
 
     def __repr__(self) -> str:
         return f"Viewer({'closed' if self._closed else self.url})"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

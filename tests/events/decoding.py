@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from quire.cli.events import _lines, _shown
+from quire.cli.events_command import _lines, _shown
 from quire.core.store import StoreName
 from quire.events.follow.index import Index
 from quire.events.follow.read import read

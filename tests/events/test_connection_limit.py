@@ -18,8 +18,9 @@ from zmq.utils.monitor import parse_monitor_message
 import quire
 from quire.events import Publisher, RecordedMessage, Recording, Room
 from quire.events.publish.replay_server import MAX_BYTES
-from quire.events.wire.connection_limit import LENIENT_FACTOR, ConnectionLimit
-from quire.events.wire.protocol import MAX_SUBSCRIPTION, SNAPSHOT, bound_to
+from quire.events.wire.protocol import MAX_SUBSCRIPTION, SNAPSHOT
+from quire.net.limits.zmq_connections import LENIENT_FACTOR, ConnectionLimit
+from quire.net.zmq_sockets import bound_to
 
 from .lives import build, ids, run, until
 from .test_publisher import ANY, exact, fetch, heard, heard_by_hand, published, socket
@@ -182,7 +183,7 @@ def test_a_number_that_has_become_another_file_is_left_alone(tmp_path: Path) -> 
 HALF_A_MESSAGE = """
 import random, zmq
 from zmq.utils.monitor import parse_monitor_message
-from quire.events.wire.connection_limit import ConnectionLimit
+from quire.net.limits.zmq_connections import ConnectionLimit
 
 context = zmq.Context()
 for _ in range(12):

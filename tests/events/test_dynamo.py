@@ -23,7 +23,8 @@ from quire import CacheConfig, LayerGroup, Media, Request, RetainRange, Retentio
 from quire.core.cache import Cache
 from quire.events import Publisher
 from quire.events.follow.read import read
-from quire.events.wire.protocol import bound_to, number
+from quire.events.wire.protocol import number
+from quire.net.zmq_sockets import bound_to
 
 from .lives import build, ids, run, until
 

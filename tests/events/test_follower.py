@@ -15,9 +15,9 @@ from quire.events.follow.stream_state import ReplayRequest
 from quire.events.publish.archive import Archive
 from quire.events.publish.payloads import PayloadMaker
 from quire.events.publish.replay_server import MAX_REQUESTS
-from quire.events.wire import protocol
 from quire.events.wire.names import Names
-from quire.events.wire.protocol import END, MARK, SNAPSHOT, bound_to, number
+from quire.events.wire.protocol import END, MARK, SNAPSHOT, number
+from quire.net.zmq_sockets import bound_to, open_socket
 
 from .lives import build, ids, run, until
 from .test_publisher import ANY, exact, fetch, heard_by_hand, published, socket
@@ -90,7 +90,7 @@ def test_a_way_to_ask_that_cannot_be_had_again_is_no_other_ones_trouble(monkeypa
         with Follower(index, quiet=0.05, patience=0.2) as follower:
             follower.follow("one", one.endpoint, one.replay_endpoint)
             follower.follow("other", bound_to(pub), bound_to(router))
-            monkeypatch.setattr(follower, "_connect_replay", lambda *_: protocol.socket(-1))  # as ZMQ fails
+            monkeypatch.setattr(follower, "_connect_replay", lambda *_: open_socket(-1))  # as ZMQ fails
             until(lambda: "following it ended" in index.report("other").reason, "given up")
             one.tell()
             until(lambda: exact(index, one, "one"), "the other is heard")

@@ -16,8 +16,8 @@ import zmq
 from zmq.auth import create_certificates
 
 from quire import InputError
-from quire.cli.events import _lines, _shown
-from quire.cli.events import main as events
+from quire.cli.events_command import _lines, _shown
+from quire.cli.events_command import main as events
 from quire.core.records.events import Fact
 from quire.core.store import StoreName, open_store
 from quire.events import Follower, Index, Keys, Publisher, RecordedMessage, Recording, Room, Status
@@ -30,13 +30,14 @@ from quire.events.publish.archive import Archive
 from quire.events.publish.in_flight import SMALL
 from quire.events.publish.payloads import PayloadMaker
 from quire.events.publish.replay_server import ReplayServer
-from quire.events.wire.connection_limit import LENIENT_FACTOR
-from quire.events.wire.curve_keys import ServerSockets, public_key
 from quire.events.wire.delta import Delta, DeltaRecords, decoded, encoded
 from quire.events.wire.digest import digest_of
 from quire.events.wire.field import Form
 from quire.events.wire.names import Names
-from quire.events.wire.protocol import END, SNAPSHOT, NumberedPayload, bound_to, number
+from quire.events.wire.protocol import END, SNAPSHOT, NumberedPayload, number
+from quire.net.curve_keys import ServerSockets, public_key
+from quire.net.limits.zmq_connections import LENIENT_FACTOR
+from quire.net.zmq_sockets import bound_to
 
 from . import decoding
 from .lives import MIXED, build, ids, run, until

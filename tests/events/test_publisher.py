@@ -16,7 +16,8 @@ from quire.events import Follower, Index, Publisher, Room, Status
 from quire.events.publish.publisher import Told
 from quire.events.wire.delta import decoded
 from quire.events.wire.field import Form
-from quire.events.wire.protocol import END, SNAPSHOT, bound_to, number
+from quire.events.wire.protocol import END, SNAPSHOT, number
+from quire.net.zmq_sockets import bound_to
 
 from .consumer import Consumer
 from .lives import Life, build, ids, run, until

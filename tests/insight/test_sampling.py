@@ -15,7 +15,7 @@ from quire.insight.order_sample import MOST_KEYS, MOST_USES, OrderSample
 from quire.insight.traffic import Traffic
 from quire.insight.what_if import WhatIf
 from quire.simulate.optimum.belady import OptimumPrompt
-from quire.simulate.optimum.prompts import in_blocks
+from quire.simulate.optimum.optimum_prompts import in_blocks
 from quire.trace.read.trace import read_trace
 
 from .chains import Walk, best_hits, traffic_of, walks

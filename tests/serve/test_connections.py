@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from quire import InputError
+from quire.net.limits import open_connections
+from quire.net.limits.open_connections import OpenConnections
 from quire.serve import ServeSettings, exchange
-from quire.serve.connections import acceptor, lingering, open_connections
-from quire.serve.connections.open_connections import OpenConnections
+from quire.serve.connections import acceptor, lingering
 
 from ..engine.threads import PATIENCE, until
 from .rig import NAME, Serving, Wire, serving
@@ -63,7 +64,7 @@ def test_what_is_answered_goes_on_and_the_newcomer_is_told() -> None:
         streams = [stack.enter_context(server.wire()) for _ in range(3)]
         for stream in streams:
             stream.ask("/v1/completions", {"prompt": "Once", "max_tokens": 4, "stream": True})
-        until(lambda: sum(not one.is_idle for one in list(server.server.connections._where)) == 3)
+        until(lambda: sum(not one.is_idle for one in list(server.server.connections._open)) == 3)
         refused = server.complete()
         assert refused.status == 503 and refused.headers["retry-after"] == "1"
         assert "3 connections are open, and none of them is idle" in refused.error["message"]
@@ -295,7 +296,7 @@ def test_dripping_bodies_shut_nobody_out_and_are_told() -> None:
         for wire in drips:
             wire.send_head("/v1/completions", 1000)
             wire.socket.sendall(b"{")
-        until(lambda: sum(one.is_reading for one in list(server.server.connections._where)) == 8)
+        until(lambda: sum(one.is_reading for one in list(server.server.connections._open)) == 8)
         assert server.get("/health").status == 200 and server.complete(max_tokens=1).status == 200
         told = 0
         for wire in drips:
@@ -343,7 +344,7 @@ def test_while_streams_end_newcomers_are_told() -> None:
         stream.ask("/v1/completions", {"prompt": "Once", "max_tokens": 20, "ignore_eos": True, "stream": True})
         until(lambda: server.service.num_streams == 1)
         body.send_head("/v1/completions", 100)
-        until(lambda: sum(one.is_reading for one in list(server.server.connections._where)) == 1)
+        until(lambda: sum(one.is_reading for one in list(server.server.connections._open)) == 1)
         server.end()
         until(lambda: server.service.ending)
         assert body.read_until(b"}}").startswith(b"HTTP/1.1 503 "), "its body has not come"

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from quire.cli import main as cli
-from quire.viewer.viewer import is_loopback
+from quire.net.hosts import is_loopback
 
 from ..engine.threads import PATIENCE, Crew, until
 from .rig import HELLO, Serving, Wire, serving, tiny_model

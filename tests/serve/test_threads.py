@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from quire import StateError
+from quire.net import lookup
+from quire.net.lookup import Lookups
 from quire.tiers.shared.calls.crew import Crew
 from quire.trace.record.recorder import TraceRecorder
-from quire.transfer.links import lookup
-from quire.transfer.links.lookup import Lookups
 
 from ..engine.threads import until
 from .rig import serving

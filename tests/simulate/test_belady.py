@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quire import Scope
 from quire.simulate.optimum.belady import OptimumPrompt, Reuse, chain_keys, whole_blocks
-from quire.simulate.optimum.prompts import in_blocks, in_tokens
+from quire.simulate.optimum.optimum_prompts import in_blocks, in_tokens
 from quire.trace.read.trace import Trace, TraceRequest
 
 SIZE = 2

@@ -11,9 +11,8 @@ import pytest
 
 from quire import InputError
 from quire.cli.simulate import fleet_command, plan_command, sweep_command
-from quire.cli.trace import command as trace_command
-from quire.simulate.capacity.fleet import Fleet, played
-from quire.simulate.capacity.plan import (
+from quire.cli.trace import trace_command as trace_command
+from quire.simulate.capacity.capacity_plan import (
     CapacityPlan,
     Objective,
     PredictionCheck,
@@ -24,10 +23,11 @@ from quire.simulate.capacity.plan import (
     memories,
     try_fleet,
 )
+from quire.simulate.capacity.fleet import Fleet, played
 from quire.simulate.capacity.plan_page import ShownPlan, outcome
 from quire.simulate.play.sweep import LocalExecutor, TraceSource
-from quire.simulate.setup.pace import Pace
-from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.setup.engine_pace import Pace
+from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.simulate.setup.slow_pace import DISK, SlowPace
 from quire.trace.read.trace import read_trace
 

@@ -18,8 +18,8 @@ from quire.simulate.capacity.routers import ROUTERS, ExactRouter, LeastLoaded, o
 from quire.simulate.capacity.simulated_worker import SimulatedWorker
 from quire.simulate.play.player import play
 from quire.simulate.play.sweep import LocalExecutor, TraceSource
-from quire.simulate.setup.pace import Pace
-from quire.simulate.setup.settings import Memory, ReplaySettings
+from quire.simulate.setup.engine_pace import Pace
+from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.simulate.setup.slow_pace import SlowPace
 from quire.trace.read.trace import Trace, read_trace
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from quire.simulate.capacity import fleet_page, plan_page
+from quire.simulate.capacity.capacity_plan import CapacityPlan, Objective, Prices, Search, Tried, memories
 from quire.simulate.capacity.fleet import Fleet, FleetResult
-from quire.simulate.capacity.plan import CapacityPlan, Objective, Prices, Search, Tried, memories
 from quire.simulate.capacity.routers import ROUTERS
 from quire.simulate.play.sweep import Point, Sweep, TraceSource
-from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.simulate.show import curves, page
 from tests.simulate.test_replay_page import a_result
 from tests.viewer.browser import MISSING, WHY, launched

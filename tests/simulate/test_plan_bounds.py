@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from quire.cli.simulate import plan_command
 from quire.simulate.capacity.bounds import Bounds, find_bounds, new_tokens
+from quire.simulate.capacity.capacity_plan import find_plan
 from quire.simulate.capacity.fleet import Fleet, played
-from quire.simulate.capacity.plan import find_plan
 from quire.simulate.play.sweep import LocalExecutor, TraceSource
-from quire.simulate.setup.pace import Pace
-from quire.simulate.setup.settings import Memory, ReplaySettings
+from quire.simulate.setup.engine_pace import Pace
+from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.trace.read.trace import Trace, TraceRequest
 
 from .test_capacity_plan import search, talks, words

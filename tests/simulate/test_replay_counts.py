@@ -14,8 +14,8 @@ from quire import check
 from quire.simulate.play.admission import AdmissionResult
 from quire.simulate.play.player import Player, play
 from quire.simulate.play.tally import ReplayResult
-from quire.simulate.setup.pace import Pace
-from quire.simulate.setup.settings import Memory, ReplaySettings
+from quire.simulate.setup.engine_pace import Pace
+from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.simulate.setup.shape import PRESETS
 from quire.simulate.show import page, screen, story
 from quire.trace.read.trace import Trace, read_trace

@@ -14,7 +14,7 @@ import pytest
 
 import quire.trace.read.trace as traces
 from quire import InputError
-from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.trace.read.lines import LONGEST, LONGEST_LINE, TraceError
 from quire.trace.read.trace import Trace, read_trace
 

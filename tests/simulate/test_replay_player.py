@@ -19,8 +19,8 @@ from quire import InputError, RetainRange, Sequence, check
 from quire.core.life.release import tokens_of
 from quire.simulate.play.player import Player, play
 from quire.simulate.play.tally import ReplayResult
-from quire.simulate.setup.pace import Pace
-from quire.simulate.setup.settings import Memory, ReplaySettings
+from quire.simulate.setup.engine_pace import Pace
+from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.trace.read.trace import SAMPLE, Trace, read_trace
 from tests.trace.test_replay_trace import written
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.trace.read.trace import Trace
 from tests.simulate.replay_reports import FILE, cases, report
 

@@ -18,10 +18,10 @@ from quire import InputError, LayerGroup, RetainRange
 from quire.cli import main as cli
 from quire.cli.simulate import replay_command as replay
 from quire.cli.simulate import sweep_command
-from quire.cli.simulate.options import add_options, settings_of
+from quire.cli.simulate.replay_options import add_options, settings_of
 from quire.core.records.memory import parse_bytes, say_bytes
-from quire.simulate.setup.pace import Pace
-from quire.simulate.setup.settings import Memory, ReplaySettings
+from quire.simulate.setup.engine_pace import Pace
+from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.simulate.setup.shape import PRESETS, find_shape
 from tests.trace.test_replay_trace import GOOD, written
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from quire import InputError, check
-from quire.cli.simulate.options import parse_rate
 from quire.cli.simulate.replay_command import main as replay
+from quire.cli.simulate.replay_options import parse_rate
 from quire.cli.simulate.sweep_command import main as sweep
 from quire.simulate.play.player import Player
 from quire.simulate.play.tally import ReplayResult
-from quire.simulate.setup.settings import Memory, ReplaySettings
+from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.simulate.setup.slow_pace import SlowPace
 from quire.trace.read.trace import Trace, read_trace
 from tests.trace.test_replay_trace import written

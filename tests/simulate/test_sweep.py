@@ -32,7 +32,7 @@ from quire.simulate.play.sweep import (
     run_one,
     sweep,
 )
-from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.simulate.show import curves
 from tests.engine.threads import PATIENCE, Crew
 from tests.simulate.test_replay_counts import some_asks, some_settings

@@ -13,7 +13,7 @@ from quire.cli.simulate.replay_command import main as replay
 from quire.cli.simulate.sweep_command import USUAL, spread
 from quire.cli.simulate.sweep_command import main as sweep_main
 from quire.simulate.play.sweep import LocalExecutor, Point, Sweep, TraceSource, sweep
-from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.simulate.show.causes import overload, reasons
 from quire.simulate.show.sweep_answer import answers
 from tests.trace.test_replay_trace import written

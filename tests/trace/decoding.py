@@ -20,7 +20,7 @@ from typing import Any
 
 from quire import InputError, QuireError
 from quire.simulate.play.player import play
-from quire.simulate.setup.settings import Memory, ReplaySettings
+from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.simulate.setup.shape import find_shape
 from quire.trace.logs.make import Made, MakeOptions, make
 from quire.trace.read.lines import LONGEST, LONGEST_LINE, TraceError

@@ -12,7 +12,7 @@ import pytest
 from quire.cli.main import main
 from quire.cli.trace.findings import findings
 from quire.simulate.optimum.belady import Reuse
-from quire.simulate.optimum.prompts import in_blocks
+from quire.simulate.optimum.optimum_prompts import in_blocks
 from quire.trace.read.lines import TraceError
 from quire.trace.read.trace import read_trace
 from quire.trace.stats import seen_blocks

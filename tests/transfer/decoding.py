@@ -22,12 +22,12 @@ import numpy as np
 
 from quire.core.records.errors import InputError, QuireError
 from quire.core.records.span import Span
+from quire.net.address import split
+from quire.net.seal import Seal
 from quire.transfer.geometry.ranks import Grid
 from quire.transfer.geometry.rows import from_bytes, to_bytes
 from quire.transfer.geometry.shards import PageShape, Section, Shard
 from quire.transfer.geometry.slices import Spans
-from quire.transfer.links.address import split
-from quire.transfer.links.auth import Seal
 from quire.transfer.links.connection import DATA, DONE, MESSAGE, Broken, Connection
 from quire.transfer.links.sockets import WRONG
 from quire.transfer.links.tcp import WORD, TcpLink

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
-from quire.transfer.links.auth import GREETING_BYTES, PROOF_BYTES, TAG_BYTES, Seal
+from quire.net.seal import GREETING_BYTES, PROOF_BYTES, TAG_BYTES, Seal
 from quire.transfer.links.connection import HEAD
 from quire.transfer.links.link import Lost, News
 

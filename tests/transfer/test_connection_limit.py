@@ -12,10 +12,11 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from quire.transfer.links import connection_limit, sockets
-from quire.transfer.links.address import split
-from quire.transfer.links.auth import Seal
-from quire.transfer.links.connection_limit import UnprovenConnections
+from quire.net.address import split
+from quire.net.limits import unproven_connections as connection_limit
+from quire.net.limits.unproven_connections import UnprovenConnections
+from quire.net.seal import Seal
+from quire.transfer.links import sockets
 from quire.transfer.links.link import Lost, Received
 from quire.transfer.links.tcp import TcpLink
 
@@ -216,7 +217,7 @@ def test_who_was_here_longest_without_a_proof_goes_first() -> None:
     assert open_ones.next_to_close(9.0) == "silent" and len(open_ones) == 2
     open_ones.remove("silent")
     open_ones.remove("young")
-    assert open_ones.next_to_close(9.0) is None and not open_ones._by_address
+    assert open_ones.next_to_close(9.0) is None and not list(open_ones._by_host)
 
 
 def test_lists_are_as_long_as_they_must_be() -> None:

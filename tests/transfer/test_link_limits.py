@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from quire.net.limits import unproven_connections as connection_limit
 from quire.transfer.geometry.rows import to_bytes
 from quire.transfer.links import connection as connections
-from quire.transfer.links import connection_limit, sockets, tcp
+from quire.transfer.links import sockets, tcp
 from quire.transfer.links.connection import DATA, DONE, MAX_BODY, MESSAGE
 from quire.transfer.links.link import Lost, Received, WriteDone
 from quire.transfer.links.tcp import WORD, TcpLink

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quire.core.records.errors import InputError
-from quire.transfer.links import lookup
+from quire.net import lookup
 from quire.transfer.links.link import Lost, WriteDone
 from quire.transfer.links.tcp import TcpLink
 

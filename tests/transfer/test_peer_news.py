@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from quire import Request
+from quire.net.address import joined, split
+from quire.net.seal import GREETING_BYTES
 from quire.transfer import Key, Source, TcpLink
-from quire.transfer.links.address import joined, split
-from quire.transfer.links.auth import GREETING_BYTES
 from quire.transfer.links.link import Lost
 from quire.transfer.session import handlers
 from quire.transfer.wire import messages as wire

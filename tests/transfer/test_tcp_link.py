@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from quire.core.records.errors import InputError, StateError
+from quire.net.seal import MAGIC
 from quire.transfer.geometry.rows import to_bytes
 from quire.transfer.links import connection as connections
-from quire.transfer.links.auth import MAGIC
 from quire.transfer.links.connection import DONE, HEAD
 from quire.transfer.links.link import Lost, Received, WriteDone
 from quire.transfer.links.tcp import WORD, TcpLink

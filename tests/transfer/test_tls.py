@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from quire.core.records.errors import InputError
+from quire.net.limits import unproven_connections as connection_limit
 from quire.transfer import NixlLink, TcpLink, Tls
 from quire.transfer.links import connection as connections
-from quire.transfer.links import connection_limit as connection_limit
 from quire.transfer.links.link import Lost, News, Received
 
 from .certificates import Authority, needs_openssl, openssl

@@ -23,7 +23,8 @@ from quire.cli.serve.fleet_options import add_fleet, check_fleet
 from quire.core.records.config import Eviction
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
-from quire.viewer.viewer import is_loopback
+from quire.net.hosts import LOOPBACK, is_loopback
+from quire.net.tls import check_tls
 
 if TYPE_CHECKING:
     from quire.engine import LLM, PrefillPeer
@@ -130,8 +131,7 @@ def _prepare(options: Namespace, tell: Callable[[str], None]) -> tuple[ServeSett
     """Everything that can be wrong before a model is loaded, which takes long."""
     from quire.serve import ApiKeys, ServeSettings, bind
     from quire.serve.auth import ENVIRONMENT
-    from quire.serve.server import check_grace, check_tls
-    from quire.serve.settings import LOOPBACK
+    from quire.serve.server import check_grace
 
     check_grace(options.grace)
     _check_memory(options)

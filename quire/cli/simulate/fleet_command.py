@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from quire import InputError, QuireError
 from quire.cli.arguments import CommandParser
-from quire.cli.simulate.options import FIRST, add_options, settings_of
+from quire.cli.simulate.replay_options import FIRST, add_options, settings_of
 from quire.core.records.errors import say
 from quire.simulate.capacity.fleet import Fleet, FleetResult, load_trace, play_fleets
 from quire.simulate.capacity.fleet_page import (

@@ -13,11 +13,10 @@ from pathlib import Path
 from quire import InputError, QuireError
 from quire.cli.arguments import CommandParser
 from quire.cli.simulate.fleet_command import BLOCK_SIZE
-from quire.cli.simulate.options import add_options, settings_of
+from quire.cli.simulate.replay_options import add_options, settings_of
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
-from quire.simulate.capacity.fleet import load_trace
-from quire.simulate.capacity.plan import (
+from quire.simulate.capacity.capacity_plan import (
     MeasuredEngine,
     Objective,
     PredictionCheck,
@@ -27,10 +26,11 @@ from quire.simulate.capacity.plan import (
     find_plan,
     memories,
 )
+from quire.simulate.capacity.fleet import load_trace
 from quire.simulate.capacity.plan_page import HEAD, ShownPlan, assumed, assumed_rows, fleet_text, outcome, render, rows
 from quire.simulate.capacity.routers import ROUTERS
 from quire.simulate.play.sweep import TraceSource
-from quire.simulate.setup.pace import Pace
+from quire.simulate.setup.engine_pace import Pace
 from quire.simulate.show.page_file import check_page, write_page
 from quire.simulate.show.screen import show_table
 from quire.simulate.show.story import UNSHARED

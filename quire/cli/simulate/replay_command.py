@@ -13,10 +13,10 @@ from typing import Any
 
 from quire import ConfigWarning, InputError, QuireError
 from quire.cli.arguments import CommandParser
-from quire.cli.simulate.options import FIRST, add_options, settings_of, trace_of
+from quire.cli.simulate.replay_options import FIRST, add_options, settings_of, trace_of
 from quire.core.records.errors import say
 from quire.simulate.play.player import play
-from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.simulate.show import screen
 from quire.simulate.show.page_file import check_page, write_page
 from quire.trace.read.trace import Trace

@@ -14,9 +14,9 @@ from typing import Any
 
 from quire import QuireError
 from quire.cli.arguments import CommandParser
-from quire.cli.simulate.options import FIRST, add_options, settings_of, trace_of
+from quire.cli.simulate.replay_options import FIRST, add_options, settings_of, trace_of
 from quire.simulate.play.sweep import TraceSource, sweep
-from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.simulate.show import curves, screen
 from quire.simulate.show.number_format import share_text
 from quire.simulate.show.page_file import check_page, write_page

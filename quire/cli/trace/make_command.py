@@ -11,8 +11,8 @@ from typing import BinaryIO, cast
 from quire import InputError
 from quire.cli.trace.progress import progress
 from quire.core.records.errors import say
+from quire.trace.logs.arrival_times import UNITS
 from quire.trace.logs.make import LENGTHS, REQUESTS, TRACE, Made, MakeOptions, make
-from quire.trace.logs.times import UNITS
 from quire.trace.read.streams import STDIN, zstd
 from quire.trace.record.block_ids import TraceKey, read_key
 from quire.trace.record.output_file import OutputFile, Pack, pack_gzip

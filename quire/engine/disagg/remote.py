@@ -20,8 +20,8 @@ from quire.engine.front.admission_gate import AdmissionGate
 from quire.engine.model.weights import weights_digest
 from quire.engine.settings import PrefillPeer
 from quire.engine.step.branch import Run
+from quire.net.address import split
 from quire.transfer import Key, Limits, NixlLink, TcpLink, Tls
-from quire.transfer.links.address import split
 
 LINKS = {"tcp": TcpLink, "nixl": NixlLink}
 

@@ -22,7 +22,8 @@ from quire.core.records.errors import InputError, StateError, UnknownError, say,
 from quire.events.follow.index import Index
 from quire.events.follow.stream_state import ReplayRequest
 from quire.events.wire import protocol
-from quire.events.wire.curve_keys import Keys, join, public_key
+from quire.net.curve_keys import Keys, join, public_key
+from quire.net.zmq_sockets import open_socket
 
 _log = logging.getLogger("quire.events")
 BURST = 256  # messages of one worker before the others are looked at
@@ -200,7 +201,7 @@ class Follower:
     def _add(
         self, worker: Hashable, endpoint: str, replay: str | None, topic: str, bind: bool, server: bytes | None
     ) -> None:
-        stream = protocol.socket(zmq.SUB)
+        stream = open_socket(zmq.SUB)
         replay_socket = None
         try:
             self._set_up(stream, server)
@@ -289,7 +290,7 @@ class Follower:
 
     def _connect_replay(self, endpoint: str, server: bytes | None) -> zmq.Socket[bytes]:
         """The way to ask a worker."""
-        replay_socket = protocol.socket(zmq.DEALER)
+        replay_socket = open_socket(zmq.DEALER)
         try:
             self._set_up(replay_socket, server)
             protocol.attach(replay_socket, endpoint, False)

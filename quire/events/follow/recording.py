@@ -17,7 +17,8 @@ from msgspec import Meta
 
 from quire.core.records.errors import InputError, say
 from quire.events.wire import protocol
-from quire.events.wire.curve_keys import Keys, ServerSockets, join, public_key
+from quire.net.curve_keys import Keys, ServerSockets, join, public_key
+from quire.net.zmq_sockets import open_socket
 
 NAME = b"quire-events "
 MAGIC = NAME + b"1\n"
@@ -109,7 +110,7 @@ def messages(
     keys: Keys | None = None, server: bytes | str | None = None,
 ) -> Iterator[RecordedMessage]:  # fmt: skip
     """What a stream says from now on, up to `count` messages or for `seconds`; with CURVE, of the one with that key."""
-    socket = protocol.socket(zmq.SUB)
+    socket = open_socket(zmq.SUB)
     try:
         protocol.bound(socket)
         join(socket, keys, None if server is None else public_key(server))

@@ -26,11 +26,11 @@ from quire.events.publish.payloads import PayloadMaker
 from quire.events.publish.replay_server import Batches, ReplayServer
 from quire.events.publish.room import Room
 from quire.events.wire import protocol
-from quire.events.wire.connection_limit import ConnectionLimit
-from quire.events.wire.curve_keys import ServerSockets
 from quire.events.wire.encode import Encoding
 from quire.events.wire.names import Names
 from quire.events.wire.protocol import NumberedPayload
+from quire.net.curve_keys import ServerSockets
+from quire.net.limits.zmq_connections import ConnectionLimit
 
 _log = logging.getLogger("quire.events")
 BURST = 16  # batches sent before those who ask are looked at

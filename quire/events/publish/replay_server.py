@@ -18,9 +18,9 @@ import zmq
 from quire.core.records.errors import without_words
 from quire.events.publish.in_flight import BytesInFlight, PayloadInFlight
 from quire.events.wire import protocol
-from quire.events.wire.connection_limit import LENIENT_FACTOR, ConnectionLimit
-from quire.events.wire.curve_keys import ServerSockets
 from quire.events.wire.protocol import NumberedPayload
+from quire.net.curve_keys import ServerSockets
+from quire.net.limits.zmq_connections import LENIENT_FACTOR, ConnectionLimit
 
 _log = logging.getLogger("quire.events")
 MAX_QUEUED = 32  # messages in the socket for one peer

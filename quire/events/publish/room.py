@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quire.core.records.errors import InputError, say
-from quire.events.wire.curve_keys import Keys
+from quire.net.curve_keys import Keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ answer    ROUTER  ["", topic, number, payload] ... ["", "", END, ""]
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import zmq
 
 from quire.core.records.errors import InputError, StateError, say
+from quire.net.zmq_sockets import bound_to
 
 END = (-1).to_bytes(8, "big", signed=True)
 MAX_MESSAGE = 256 << 20  # bytes of one that a listener takes; who sends more is disconnected
@@ -25,12 +26,6 @@ class NumberedPayload(NamedTuple):
 
     seq: int
     payload: bytes
-
-
-def socket(kind: int) -> zmq.Socket[bytes]:
-    """A socket of the process's context."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
-    return context.socket(kind)
 
 
 def bound(socket: zmq.Socket[bytes], max_message: int = MAX_MESSAGE) -> None:
@@ -68,9 +63,3 @@ def attach(socket: zmq.Socket[bytes], endpoint: str, bind: bool) -> str:
         verb = "bind" if bind else "connect"
         raise StateError(say(f"{verb} {endpoint}", str(error), "choose a free and valid address")) from error
     return endpoint
-
-
-def bound_to(socket: zmq.Socket[bytes]) -> str:
-    """The endpoint that a socket was bound to last, as ZMQ knows it."""
-    last: Any = socket.getsockopt(zmq.LAST_ENDPOINT)
-    return str(last.rstrip(b"\0").decode())

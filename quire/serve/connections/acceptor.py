@@ -12,8 +12,8 @@ import socket
 import ssl
 from collections.abc import Callable
 
+from quire.net.limits.open_connections import OpenConnections
 from quire.serve.connections.connection import BoundedConnection
-from quire.serve.connections.open_connections import OpenConnections
 
 HANDSHAKE_SECONDS = 5.0
 AT_ONCE = 16  # connections that are accepted before those that are here are looked at

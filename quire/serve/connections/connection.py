@@ -14,8 +14,8 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from quire.core.records.errors import say
+from quire.net.limits.open_connections import OpenConnections
 from quire.serve.connections.lingering import LingeringTransport
-from quire.serve.connections.open_connections import OpenConnections
 from quire.serve.errors import ApiError
 
 MOST_HEAD = 64 << 10  # bytes of a request's line, headers and trailers

@@ -14,7 +14,7 @@ from math import ceil, floor
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.trace.read.trace import Trace
 
 

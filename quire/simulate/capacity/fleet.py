@@ -19,7 +19,7 @@ from quire.simulate.capacity.routers import RouterName, open_router
 from quire.simulate.capacity.simulated_worker import SimulatedWorker
 from quire.simulate.play.player import PlayedTrace
 from quire.simulate.play.sweep import Executor, TraceSource, _process_pool
-from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.trace.read.trace import Trace, read_trace
 
 MOST_WORKERS = 1024

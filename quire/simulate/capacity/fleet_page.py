@@ -9,7 +9,7 @@ import quire.simulate.show.html as html
 import quire.simulate.show.story as story
 from quire.simulate.capacity.fleet import FleetResult
 from quire.simulate.capacity.routers import ROUTERS
-from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.simulate.show.number_format import bytes_text, count_text, percent_text, share_text, time_text
 from quire.simulate.show.svg import Plot, PlotSeries
 

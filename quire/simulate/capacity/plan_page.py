@@ -9,9 +9,17 @@ from typing import Any
 
 import quire.simulate.show.html as html
 import quire.simulate.show.story as story
+from quire.simulate.capacity.capacity_plan import (
+    MOST_OFF,
+    CapacityPlan,
+    MeasuredEngine,
+    Objective,
+    Prices,
+    Search,
+    Tried,
+)
 from quire.simulate.capacity.fleet_page import NOTE, workers_text
-from quire.simulate.capacity.plan import MOST_OFF, CapacityPlan, MeasuredEngine, Objective, Prices, Search, Tried
-from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.simulate.show.number_format import bytes_text, count_text, share_text, ticks, time_text, value_text
 from quire.simulate.show.svg import Plot, PlotSeries
 

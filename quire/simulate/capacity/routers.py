@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from quire import Request
 from quire.simulate.capacity.simulated_worker import SimulatedWorker
-from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.trace.read.trace import TraceRequest
 
 RouterName = Literal["round_robin", "least_loaded", "exact"]

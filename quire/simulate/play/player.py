@@ -22,8 +22,8 @@ from quire.simulate.play.slow_tier import SlowTier
 from quire.simulate.play.tally import ReplayResult, Tally
 from quire.simulate.play.timed_cache import TimedCache
 from quire.simulate.play.waiting import Forecast, LastLook, QueueEntry, WaitingQueue, WaitingRequest
-from quire.simulate.setup.pace import check_clock
-from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.setup.engine_pace import check_clock
+from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.trace.read.token_ids import TokenIds
 from quire.trace.read.trace import Trace, TraceRequest, part_at, share_token
 from quire.trace.units import Int32

@@ -16,8 +16,8 @@ from quire.simulate.play.decoders import RunningRequest
 from quire.simulate.play.misses import MissTally
 from quire.simulate.play.series import Series
 from quire.simulate.play.timed_cache import NONE_MOVED, BytesMoved, TimedCache
-from quire.simulate.setup.pace import NOTE
-from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.setup.engine_pace import NOTE
+from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.trace.read.trace import Trace
 
 

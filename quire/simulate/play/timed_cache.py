@@ -13,7 +13,7 @@ import numpy as np
 from quire import Batch, Cache, Claims, Kind, Plan, Prefetch, Prepared, Probe, Refusal, Request
 from quire import Sequence as Live
 from quire.core.records.plan import MoveColumn, Moves
-from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.trace.read.trace import Trace
 from quire.trace.units import Int32
 

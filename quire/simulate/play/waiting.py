@@ -8,7 +8,7 @@ from typing import NamedTuple
 from quire import Prefetch, Prepared, Request
 from quire.simulate.play.timed_cache import Budgets, TimedCache
 from quire.simulate.play.token_budget import part_of
-from quire.simulate.setup.settings import ReplaySettings
+from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.trace.read.token_ids import TokenIds
 from quire.trace.read.trace import TraceRequest
 from quire.trace.units import Int32

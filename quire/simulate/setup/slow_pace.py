@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from quire import InputError
 from quire.core.records.errors import say
-from quire.simulate.setup.pace import LEAST, MOST, MOST_SECONDS
+from quire.simulate.setup.engine_pace import LEAST, MOST, MOST_SECONDS
 
 COPY_BYTES = 32 << 20  # copied down at once, as a disk tier does
 

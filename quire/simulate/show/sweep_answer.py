@@ -7,7 +7,7 @@ from typing import Any
 
 from quire import QuireError
 from quire.simulate.play.sweep import Point, Sweep
-from quire.simulate.setup.settings import Memory, ReplaySettings
+from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.simulate.setup.shape import ModelShape, find_shape
 from quire.simulate.show.causes import overload
 from quire.simulate.show.number_format import bytes_text, share_text, time_text, value_text

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from quire.trace.record.writer import TraceRecord
+from quire.trace.record.trace_writer import TraceRecord
 
 MOST_RECORDS = 1 << 14
 MOST_IDS = 1 << 21  # of all of them together

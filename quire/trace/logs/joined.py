@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from quire.trace.read.lines import MOONCAKE_BLOCK, LineReader, Wrong
-from quire.trace.record.writer import FIELD, TraceWriter
+from quire.trace.record.trace_writer import FIELD, TraceWriter
 
 _KEPT = ("sharing", "began", "key")  # what a joined trace says of itself as its first part did
 

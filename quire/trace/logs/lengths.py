@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
+from quire.trace.logs.arrival_times import ArrivalTimes, column
 from quire.trace.logs.fields import INPUT_COUNTS, OUTPUT_COUNTS, Fields, count_of
-from quire.trace.logs.times import ArrivalTimes, column
 from quire.trace.read.lines import LONGEST, MOONCAKE_BLOCK, MOST_BLOCKS, Wrong
-from quire.trace.record.writer import TraceRecord
+from quire.trace.record.trace_writer import TraceRecord
 
 INPUT_COLUMNS = (*INPUT_COUNTS, "request tokens", "prompt length", "prompt")
 OUTPUT_COLUMNS = (*OUTPUT_COUNTS, "response tokens", "response length", "output", "completion")

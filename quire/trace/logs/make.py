@@ -13,17 +13,17 @@ from typing import Any
 
 from quire.core.records.errors import InputError, say
 from quire.trace.logs.arrival_order import ArrivalOrder
+from quire.trace.logs.arrival_times import ArrivalTimes
 from quire.trace.logs.fields import INPUT_COUNTS, Fields, body_of, count_of
 from quire.trace.logs.joined import JoinedTraces
 from quire.trace.logs.lengths import LengthLog
 from quire.trace.logs.prompt_tokenizer import PromptTokenizer
 from quire.trace.logs.request_log import RequestLog
 from quire.trace.logs.request_maker import RequestMaker
-from quire.trace.logs.times import ArrivalTimes
 from quire.trace.read.lines import LONGEST, LineReader, TraceError, Wrong
 from quire.trace.read.streams import STDIN, BrokenStream, open_lines
 from quire.trace.record.block_ids import TraceKey
-from quire.trace.record.writer import TraceRecord, TraceWriter, iso_text
+from quire.trace.record.trace_writer import TraceRecord, TraceWriter, iso_text
 
 LONGEST_LOG_LINE = 1 << 25  # bytes
 BLOCK_SIZE = 16  # tokens, of logs: that of most engines

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quire.core.records.identity import Scope
+from quire.trace.logs.arrival_times import ArrivalTimes
 from quire.trace.logs.fields import INPUT_COUNTS, OUTPUT_COUNTS, Fields, answers_of, at, body_of, count_of, kind_of
-from quire.trace.logs.times import ArrivalTimes
 from quire.trace.read.lines import LONGEST, Wrong
 from quire.trace.units import shown
 

@@ -17,7 +17,7 @@ from quire.trace.logs.prompt_tokenizer import PromptTokenizer
 from quire.trace.logs.request_log import LoggedRequest, RequestLog, Talk
 from quire.trace.read.lines import LONGEST, MOST_BLOCKS, Wrong
 from quire.trace.record.block_ids import TraceKey
-from quire.trace.record.writer import TraceRecord
+from quire.trace.record.trace_writer import TraceRecord
 
 BATCH, BATCH_TEXT = 64, 1 << 20  # prompts and characters that are made into tokens at once
 MOST_SCOPES = 1 << 16  # that are told apart when they are counted

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from quire.core.records.errors import InputError, QuireError, say
 from quire.core.records.identity import Scope
 from quire.core.records.retain import RetainRange, Retention
-from quire.trace.record.writer import FIELD
+from quire.trace.record.trace_writer import FIELD
 from quire.trace.units import cut, shown
 
 LONGEST = 1 << 24  # tokens of one prompt or answer

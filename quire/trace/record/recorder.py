@@ -23,7 +23,7 @@ from quire.core.records.identity import Scope, Words
 from quire.core.records.request import PLAIN, Int32
 from quire.trace.record.block_ids import TraceKey
 from quire.trace.record.output_file import OutputFile, pack_gzip
-from quire.trace.record.writer import TraceRecord, TraceWriter, iso_text
+from quire.trace.record.trace_writer import TraceRecord, TraceWriter, iso_text
 
 MOST_TOKENS = 1 << 24  # that may wait: 64 MiB
 MOST_HELD = 1 << 12  # records that wait for an earlier one to end

@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from quire.transfer.links.auth import GREETING_BYTES, PROOF_BYTES, TAG_BYTES, Seal
-from quire.transfer.links.tls import TlsSocket
+from quire.net.seal import GREETING_BYTES, PROOF_BYTES, TAG_BYTES, Seal
+from quire.net.tls import TlsSocket
 
 HEAD = struct.Struct("<BxxxI")
 MESSAGE, DATA, DONE = 1, 2, 3

@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 
 from quire.core.records.errors import InputError, MissingExtra, install_line, say
+from quire.net.tls import Tls
 from quire.tiers.base import Bytes
 from quire.transfer.geometry.rows import NO_ROWS, Rows, chunks, from_bytes, to_bytes
 from quire.transfer.links.connection import Broken, Connection, Views
 from quire.transfer.links.link import Door, News
 from quire.transfer.links.pulls import PulledWrite, Pulls
 from quire.transfer.links.tcp import TcpLink
-from quire.transfer.links.tls import Tls
 from quire.transfer.links.writes import WRITE, OutgoingWrite
 
 AGENT, PULL = 16, 17

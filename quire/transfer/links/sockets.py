@@ -17,13 +17,13 @@ import time
 from abc import ABC, abstractmethod
 
 from quire.core.records.errors import InputError, StateError, say
-from quire.transfer.links.address import SocketAddress, encoded, joined, numeric_address, split
-from quire.transfer.links.auth import Seal
+from quire.net.address import SocketAddress, encoded, joined, numeric_address, split
+from quire.net.limits.unproven_connections import UnprovenConnections
+from quire.net.lookup import Lookups
+from quire.net.seal import Seal
+from quire.net.tls import Tls, TlsSocket
 from quire.transfer.links.connection import Broken, Connection, Views
-from quire.transfer.links.connection_limit import UnprovenConnections
 from quire.transfer.links.link import Lost, News
-from quire.transfer.links.lookup import Lookups
-from quire.transfer.links.tls import Tls, TlsSocket
 
 MOST_INBOUND = 4096  # that have dialled us
 BACKLOG = 1024  # that wait to be let in

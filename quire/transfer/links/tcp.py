@@ -14,13 +14,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from quire.core.records.errors import InputError, StateError, say
+from quire.net.tls import Tls
 from quire.tiers.base import Bytes
 from quire.transfer.geometry.rows import Rows, from_bytes
 from quire.transfer.geometry.slices import Places
 from quire.transfer.links.connection import DATA, DONE, MAX_BODY, MESSAGE, Broken, Connection, Views, wasted
 from quire.transfer.links.link import Door, News, Received, WriteDone, check_source
 from quire.transfer.links.sockets import Sockets
-from quire.transfer.links.tls import Tls
 from quire.transfer.links.writes import CHUNK, WRITE, IncomingWrite, OutgoingWrite
 
 MOST_SPOILT = 4096  # writes of one peer that were refused and go on

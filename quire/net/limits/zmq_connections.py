@@ -19,7 +19,7 @@ from itertools import count
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from quire.events.wire import protocol
+from quire.net.zmq_sockets import bound_to
 
 _log = logging.getLogger("quire.events")
 _addresses = (f"inproc://quire-connections-{number}" for number in count())
@@ -34,7 +34,7 @@ class ConnectionLimit:
     def __init__(self, socket: zmq.Socket[bytes], limit: int) -> None:
         """Of a socket that has just been bound. Its linger must be 0: what it has queued is given up."""
         self._socket, self._limit = socket, limit
-        self._endpoint = protocol.bound_to(socket)
+        self._endpoint = bound_to(socket)
         self._peers: set[int] = set()  # their file descriptors
         self._lenient_until = 0.0
         address = next(_addresses)

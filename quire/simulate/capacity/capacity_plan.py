@@ -22,8 +22,8 @@ from quire.simulate.capacity.bounds import NO_BOUNDS, Bounds, find_bounds
 from quire.simulate.capacity.fleet import MOST_WORKERS, Fleet, FleetResult, LateLimit, load_trace, play_fleet
 from quire.simulate.capacity.routers import RouterName
 from quire.simulate.play.sweep import Executor, TraceSource, _process_pool
-from quire.simulate.setup.pace import Pace
-from quire.simulate.setup.settings import Memory, ReplaySettings
+from quire.simulate.setup.engine_pace import Pace
+from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.simulate.setup.slow_pace import DISK
 
 GB = 10**9

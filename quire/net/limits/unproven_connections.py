@@ -9,11 +9,10 @@ is closed when one more comes, so that idle ones keep nobody out. Knows no socke
 from __future__ import annotations
 
 import random
-from collections import Counter
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from quire.core.hosts import neighbourhood
+from quire.net.limits.by_host import ByHost
 
 MOST_UNPROVEN = 256
 FAIR = 1.0  # seconds in which an honest peer proves itself, wherever it is
@@ -23,9 +22,8 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Unproven:
-    """What is known of one: where it comes from, since when, whether it has said anything."""
+    """What is known of one: since when it is open, whether it has said anything."""
 
-    address: str
     since: float
     is_silent: bool = True
 
@@ -35,15 +33,15 @@ class UnprovenConnections(Generic[T]):
 
     def __init__(self) -> None:
         self._connections: dict[T, _Unproven] = {}
-        self._by_address: Counter[str] = Counter()
+        self._by_host: ByHost[T] = ByHost()
 
     def __len__(self) -> int:
         return len(self._connections)
 
     def add(self, token: T, address: str, now: float) -> T | None:
         """One more; which one must be closed for it, if one must: it may be itself."""
-        one = self._connections[token] = _Unproven(neighbourhood(address), now)
-        self._by_address[one.address] += 1
+        self._connections[token] = _Unproven(now)
+        self._by_host.add(token, address)
         return self.next_to_close(now) if len(self._connections) > MOST_UNPROVEN else None
 
     def heard(self, token: T) -> None:
@@ -53,20 +51,15 @@ class UnprovenConnections(Generic[T]):
 
     def remove(self, token: T) -> None:
         """It has proven itself, or is gone."""
-        one = self._connections.pop(token, None)
-        if one is not None:
-            self._by_address[one.address] -= 1
-            if not self._by_address[one.address]:
-                del self._by_address[one.address]
+        self._connections.pop(token, None)
+        self._by_host.remove(token)
 
     def next_to_close(self, now: float) -> T | None:
         """Which one is closed first; None: there is none."""
-        overdue = [
-            (self._by_address[one.address], -age, token)
-            for age, (token, one) in enumerate(self._connections.items())
-            if (one.is_silent and one.since < now) or now >= one.since + FAIR
-        ]
-        if overdue:
-            return max(overdue, key=lambda found: found[:2])[2]
-        most = max(self._by_address, key=self._by_address.__getitem__, default="")
-        return random.choice([t for t, one in self._connections.items() if one.address == most] or [None])
+
+        def is_overdue(token: T) -> bool:
+            one = self._connections[token]
+            return (one.is_silent and one.since < now) or now >= one.since + FAIR
+
+        overdue = self._by_host.first(is_overdue)
+        return random.choice(self._by_host.of_the_most() or [None]) if overdue is None else overdue

@@ -11,8 +11,8 @@ from quire import InputError, RetainRange
 from quire.core.records.config import RENAMED, Eviction
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
-from quire.simulate.setup.pace import USUAL, Pace
-from quire.simulate.setup.settings import ARRIVALS, Memory, ReplaySettings
+from quire.simulate.setup.engine_pace import USUAL, Pace
+from quire.simulate.setup.replay_settings import ARRIVALS, Memory, ReplaySettings
 from quire.simulate.setup.shape import PRESETS
 from quire.simulate.setup.slow_pace import DISK, SHARED, SlowPace
 from quire.trace.read.lines import MOONCAKE_BLOCK

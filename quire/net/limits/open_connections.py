@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import logging
 import resource
-from collections import Counter
-from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from quire.core.hosts import neighbourhood
+from quire.net.limits.by_host import ByHost
 
 SPARE_FILES = 256  # of a process, for everything but connections: disk, logs, the reserve
 RESERVE = 64  # connections beyond the places: those who ask how the server is, and who is being told to come back
@@ -55,9 +53,8 @@ class OpenConnections(Generic[T]):
         self.most = min(most, max(1, files - SPARE_FILES))
         self.reserve = max(1, min(RESERVE, files // 4))
         self.is_draining = False  # the server takes no more: connections end with their answers
-        self._open: dict[str, dict[T, None]] = {}  # by address, oldest first
-        self._where: dict[T, str] = {}
-        self._reserved: dict[T, str] = {}  # oldest first
+        self._open: ByHost[T] = ByHost()  # those that have a place
+        self._reserved: ByHost[T] = ByHost()
         if self.most < most:
             _log.warning(
                 "this process may have %d files open, which is room for %d connections and not for %d: raise ulimit -n",
@@ -66,35 +63,29 @@ class OpenConnections(Generic[T]):
 
     def __len__(self) -> int:
         """Those that have a place."""
-        return len(self._where)
+        return len(self._open)
 
     @property
     def num_open(self) -> int:
         """Those in reserve included."""
-        return len(self._where) + len(self._reserved)
+        return len(self._open) + len(self._reserved)
 
     def add(self, connection: T, address: str) -> bool:
         """One more; False: it has one of the places in reserve."""
-        where = neighbourhood(address)
-        if len(self._where) >= self.most and not self.make_room():
-            self._add_reserved(connection, where)
+        if len(self._open) >= self.most and not self.make_room():
+            self._add_reserved(connection, address)
             return False
-        self._where[connection] = where
-        self._open.setdefault(where, {})[connection] = None
+        self._open.add(connection, address)
         return True
 
     def remove(self, connection: T) -> None:
         """It is closed, or will be; one that is not there is let pass."""
-        self._reserved.pop(connection, None)
-        where = self._where.pop(connection, None)
-        if where is not None:
-            del self._open[where][connection]
-            if not self._open[where]:
-                del self._open[where]
+        self._reserved.remove(connection)
+        self._open.remove(connection)
 
     def make_room(self) -> bool:
         """Whether somebody could go."""
-        found = self._first(lambda one: one.is_idle) or self._first(lambda one: one.is_reading)
+        found = self._open.first(lambda one: one.is_idle) or self._open.first(lambda one: one.is_reading)
         if found is not None:
             self.set_aside(found)
             found.turn_away()
@@ -102,7 +93,7 @@ class OpenConnections(Generic[T]):
 
     def give_back(self) -> bool:
         """End one at once, since there are no files left; whether there was one that may go."""
-        found = next(iter(self._reserved), None) or self._first(lambda one: one.is_idle)
+        found = next(iter(self._reserved), None) or self._open.first(lambda one: one.is_idle)
         if found is not None:
             self.remove(found)
             found.hang_up()
@@ -110,31 +101,22 @@ class OpenConnections(Generic[T]):
 
     def set_aside(self, connection: T) -> None:
         """It will be told to go, which takes a moment: its place is free."""
-        where = self._where.get(connection)
-        if where is not None:
-            self.remove(connection)
-            self._add_reserved(connection, where)
+        host = self._open.remove(connection)
+        if host is not None:
+            self._add_reserved(connection, host)
 
     def drain(self) -> None:
         """Nobody is waited for whose request is not complete."""
         self.is_draining = True
-        for connection in [one for one in self._where if one.is_reading and not one.is_idle]:
+        for connection in [one for one in self._open if one.is_reading and not one.is_idle]:
             connection.turn_away()
 
-    def _first(self, may_go: Callable[[T], bool]) -> T | None:
-        for address in sorted(self._open, key=lambda one: -len(self._open[one])):
-            for connection in self._open[address]:
-                if may_go(connection):
-                    return connection
-        return None
-
-    def _add_reserved(self, connection: T, where: str) -> None:
-        if len(self._reserved) >= self.reserve:
-            most = Counter(self._reserved.values()).most_common(1)[0][0]
-            oldest = next(one for one, home in self._reserved.items() if home == most)
+    def _add_reserved(self, connection: T, address: str) -> None:
+        oldest = self._reserved.first() if len(self._reserved) >= self.reserve else None
+        if oldest is not None:
             self.remove(oldest)
             oldest.hang_up()
-        self._reserved[connection] = where
+        self._reserved.add(connection, address)
 
 
 def open_files(wanted: int) -> int:

@@ -20,7 +20,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
 from quire.core.records.errors import InputError, StateError, say
-from quire.events.wire import protocol
+from quire.net.zmq_sockets import open_socket
 
 DOMAIN = "quire"
 _log = logging.getLogger("quire.events")
@@ -104,7 +104,7 @@ class ServerSockets:
 
     def socket(self, kind: int) -> zmq.Socket[bytes]:
         """A server's socket."""
-        made = protocol.socket(kind) if self._context is None else self._context.socket(kind)
+        made = open_socket(kind) if self._context is None else self._context.socket(kind)
         if self._keys is not None:
             made.curve_secretkey, made.curve_publickey = self._keys.secret, self._keys.public
             made.curve_server = True

@@ -12,7 +12,7 @@ from collections import deque
 from threading import Lock, Thread
 from typing import Generic, NamedTuple, TypeVar
 
-from quire.transfer.links.address import SocketAddress, addresses
+from quire.net.address import SocketAddress, addresses
 
 MOST_AT_ONCE = 8  # lookups, and threads; the others wait for their turn
 

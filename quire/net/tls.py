@@ -1,4 +1,5 @@
-"""Tls: a link's sockets inside TLS 1.3, as the `ssl` library does it. Never blocks; knows no frames and no secret.
+"""Tls: certificates, and the sockets of a link inside TLS 1.3, as the `ssl` library does it. Never blocks; knows no
+frames and no secret.
 
 plain   connect ............... greeting, proof, frames
 tls     connect, handshake .... greeting, proof, frames       within the same deadline, and unproven until the proof
@@ -68,6 +69,15 @@ class Tls:
             cure = "give PEM files, the key without a password"
             raise InputError(say(f"TLS with {names}", str(wrong), cure)) from wrong
         return context
+
+
+def check_tls(cert: str, key: str) -> None:
+    """Refuse files that are no certificate and its key, before a model is loaded."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as wrong:
+        fact = f"{cert} and {key} cannot be used: {wrong}"
+        raise InputError(say("TLS", fact, "give a certificate and its key, in PEM")) from None
 
 
 class TlsSocket:

@@ -1,8 +1,20 @@
-"""Hosts: which addresses count as one peer where connections are bounded by who has most of them. Knows no sockets."""
+"""Hosts: which addresses belong to this machine, and which count as one host when connections are limited. Knows no
+sockets.
+"""
 
 from __future__ import annotations
 
 from ipaddress import IPv6Address, ip_address
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def neighbourhood(address: str) -> str:

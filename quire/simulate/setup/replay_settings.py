@@ -11,7 +11,7 @@ from quire import CacheConfig, InputError, RetainRange, Retention, TierConfig
 from quire.core.records.config import Eviction, usual_order
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
-from quire.simulate.setup.pace import USUAL, Pace, check_clock
+from quire.simulate.setup.engine_pace import USUAL, Pace, check_clock
 from quire.simulate.setup.shape import ModelShape, find_shape
 from quire.simulate.setup.slow_pace import SlowPace
 from quire.trace.read.trace import Trace, TraceRequest

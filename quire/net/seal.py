@@ -1,4 +1,4 @@
-"""Auth: how two ends of a connection prove that they know the secret, and seal what they say. Knows no sockets.
+"""Seal: how two ends of a connection prove that they know the secret, and seal what they say. Knows no sockets.
 
     both     magic, nonce, name                                        greeting
     both     HMAC(secret, role, both nonces, own name)                 proof
@@ -15,11 +15,11 @@ import struct
 from hashlib import sha256
 
 from quire.core.records.errors import InputError, say
+from quire.net.secrets import MIN_SECRET
 
 MAGIC = b"QUIRE\x00\x00\x01"  # the last byte is the version of the frames
 NONCE_BYTES, PROOF_BYTES, TAG_BYTES, NAME_BYTES = 16, 32, 16, 200
 GREETING_BYTES = len(MAGIC) + NONCE_BYTES + 1 + NAME_BYTES  # names are padded: one size to read
-MIN_SECRET = 16
 
 
 class Seal:

@@ -1,0 +1,5 @@
+"""Networking that events, transfer, the server and the live page share. Knows none of them.
+
+hosts, address, lookup: where a peer is. tls, seal, secrets, curve_keys: which peers are let in, and encryption.
+limits: how many connections may be open, and which one is closed for a new one.
+"""
