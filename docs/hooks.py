@@ -1,6 +1,11 @@
-"""What the site makes of a page besides Markdown: quotes of source files by name, help texts, links out of docs/.
+"""What the site makes of a page besides Markdown: help texts, links out of docs/. And quotes of source files.
 
-MkDocs calls `on_page_markdown`. Whatever cannot be resolved raises, so the strict build fails.
+MkDocs calls `on_page_markdown`. Whatever cannot be resolved raises, so the strict build fails. A quote stands in the
+page as plain Markdown, below a comment that names its source; tests/test_docs.py holds the two equal, and
+
+    python docs/hooks.py
+
+brings the quotes of all pages up to date.
 """
 
 from __future__ import annotations
@@ -16,21 +21,24 @@ from typing import Any
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-QUOTE = re.compile(r'^--8<-- "([^":]+)(?::([\w.]+))?"$', re.MULTILINE)
+QUOTE = re.compile(r"^(<!-- shown: quoted from (\S+), ([\w.]+) -->\n```python\n)(.*?)(^```$)", re.MULTILINE | re.DOTALL)
 HELP = re.compile(r"^--8<-- `(quire [^`]*)`$", re.MULTILINE)
 UPWARD = re.compile(r"\]\((\.\./[^)#]*)(#[^)]*)?\)")
 
 
 def part_of(file: str, name: str) -> str:
-    """The source of a function or class of a Python file, such as `Engine.step`; without a name all of the file."""
+    """The source of a function or class of a Python file, such as `Engine.step`."""
     text = (ROOT / file).read_text(encoding="utf-8")
-    if not name:
-        return text
     found: Any = ast.parse(text)
     for word in name.split("."):
         found = next(node for node in found.body if getattr(node, "name", None) == word)
     first = min([found.lineno, *(mark.lineno for mark in found.decorator_list)])
     return textwrap.dedent("\n".join(text.splitlines()[first - 1 : found.end_lineno]))
+
+
+def with_quotes(markdown: str) -> str:
+    """The page with every quote as its source is now."""
+    return QUOTE.sub(lambda quote: f"{quote[1]}{part_of(quote[2], quote[3])}\n{quote[5]}", markdown)
 
 
 def help_of(command: str) -> str:
@@ -47,7 +55,7 @@ def help_of(command: str) -> str:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
-    """Quotes and help texts filled in; links to files outside docs/ lead to the repository."""
+    """Help texts filled in; links to files outside docs/ lead to the repository."""
 
     def outward(link: re.Match[str]) -> str:
         target = (Path(page.file.abs_src_path).parent / link[1]).resolve()
@@ -58,5 +66,12 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
         return f"]({config['repo_url'].rstrip('/')}/blob/HEAD/{target.relative_to(ROOT).as_posix()}{link[2] or ''})"
 
     markdown = UPWARD.sub(outward, markdown)
-    markdown = QUOTE.sub(lambda quote: part_of(quote[1], quote[2] or ""), markdown)
     return HELP.sub(lambda quote: help_of(quote[1]), markdown)
+
+
+if __name__ == "__main__":
+    for path in sorted(DOCS.rglob("*.md")):
+        before = path.read_text(encoding="utf-8")
+        if (after := with_quotes(before)) != before:
+            path.write_text(after, encoding="utf-8")
+            print(f"{path.relative_to(ROOT)}: quotes brought up to date")

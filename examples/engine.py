@@ -1,4 +1,4 @@
-"""A whole engine loop around the cache, on a model that is too small to be wrong about: python examples/engine.py
+"""A whole engine loop around the cache, on a model too small to be wrong about: python examples/engine.py
 
 The model's KV of a token is one number, mixed from the token and the KV before it; its next token comes from the sum of
 all KV it reads. It reads and writes them in pages, through the block table: one wrong page, and the answer is another.
@@ -31,7 +31,7 @@ class Engine:
         memory = [ArenaTier(tier.name, [tier.of_pool(0)], [8 * BLOCK]) for tier in tiers]
         self.pages = memory[0].view(0).view(np.int64)  # what kernels read and write: [slot, token in the block]
         self.mover = Mover(memory, [PageLayout(8 * BLOCK, planes=1)], BLOCK)
-        self.budget = SEQUENCES + budget  # one token for everybody who decodes, the rest for prompts
+        self.budget = SEQUENCES + budget  # one token for each that decodes, the rest for prompts
         self.waiting: deque[Request] = deque()
         self.running: list[Sequence] = []  # oldest first
         self.texts: dict[object, list[int]] = {}  # prompt and answer so far
@@ -44,7 +44,7 @@ class Engine:
         self.waiting.append(Request(name, np.array(prompt, np.int32)))
 
     def step(self) -> None:
-        """One step of the model, for everybody who has a place in it."""
+        """One step of the model, for every sequence that has a place in it."""
         self._grow([one for one in self.running if one.computed == one.length])
         decoding = [one for one in self.running if one.ran == one.length]  # all its tokens were handed out
         unfinished = [one for one in self.running if one.ran < one.length]
@@ -54,7 +54,7 @@ class Engine:
         self._admitted(batch)
         self._run(batch.plan)
         work = [(one, one.computed, one.length) for one in decoding if one.live and one.ran == one.length]
-        spans = batch.spans.items()  # who was set back meanwhile is handed out less, and goes on in the next step
+        spans = batch.spans.items()  # one that was set back meanwhile goes on in the next step
         work += [(one, span.start, span.end) for one, span in spans if one.live and one.ran == span.end]
         for sequence, start, end in work:
             self._compute(sequence, start, end)
@@ -62,7 +62,7 @@ class Engine:
         for sequence, _, end in work:
             if end >= sequence.prompt_end:
                 self._sample(sequence)
-        events = self.cache.take_events()  # once per step; quire.events.Publisher tells routers
+        events = self.cache.take_events()  # once per step; quire.events.Publisher sends them to routers
         self.stored += sum(len(event.hashes) for event in events if isinstance(event, Stored))
 
     def _grow(self, decoding: list[Sequence]) -> None:
@@ -86,7 +86,7 @@ class Engine:
             raise MemoryError(f"the first request alone does not fit: {batch.refused[0]}")
 
     def _run(self, plan: Plan | None) -> None:
-        """Moves come first. A page that did not come is a miss, and whoever counted on it is told before the step."""
+        """Moves come first. A page that did not come is a miss, and `finish` names the sequences that counted on it."""
         while plan:  # a plan without moves needs no finish
             finished = self.cache.finish(plan, self.mover.run(plan))
             self.mover.settle(plan.number)

@@ -63,6 +63,7 @@ LADDERS = {
     "trace": ["units", "record", "read", "logs|stats"],
     "simulate": ["setup", "optimum", "play", "show", "capacity", "replay_report"],
     "cli": [
+        "arguments",
         "main|model_options|fsck",
         "chat|prefill|events_command",
         "simulate|trace|tiers|serve|disagg",

@@ -13,6 +13,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from quire import InputError, QuireError
+from quire.cli.arguments import CommandParser
 from quire.cli.model_options import add_link, add_model, need_engine, note_printer, open_llm, read_secret, read_tls
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="quire chat", description=__doc__)
+    parser = CommandParser(prog="quire chat", description=__doc__)
     add_model(parser)
     parser.add_argument("--system", metavar="TEXT", default="You are a helpful assistant.", help="how it shall behave")
     parser.add_argument("--max-tokens", type=int, default=256, metavar="N", help="longest answer (default %(default)s)")

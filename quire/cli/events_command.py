@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from quire import QuireError
+from quire.cli.arguments import CommandParser
 from quire.cli.main import run_act
 
 
@@ -19,7 +20,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="quire events", description=__doc__)
+    parser = CommandParser(prog="quire events", description=__doc__)
     acts = parser.add_subparsers(required=True, metavar="ACT")
     tail = acts.add_parser("tail", help="print what a publisher says")
     tail.set_defaults(act=_tail)

@@ -11,10 +11,14 @@ import json
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quire import QuireError
+from quire.cli.arguments import CommandParser
 from quire.simulate.show.screen import progress
-from quire.tiers.disk.examine import ModelReport, examine, model_folders
+
+if TYPE_CHECKING:
+    from quire.tiers.disk.examine import ModelReport
 
 SOUND, REPAIRED, USAGE, DAMAGED, REFUSED = 0, 1, 2, 4, 8
 SHOWN = 50  # findings of one model; --json has them all
@@ -23,6 +27,8 @@ SHOWN = 50  # findings of one model; --json has them all
 def main(argv: list[str] | None = None) -> int:
     """Examine each model's pages in turn."""
     options = _parser().parse_args(argv)
+    from quire.tiers.disk.examine import model_folders
+
     try:
         folders = model_folders(Path(options.folder))
     except QuireError as wrong:
@@ -37,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="quire fsck", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = CommandParser(prog="quire fsck", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("folder", metavar="FOLDER", help="as given to the disk tier, or one model's folder inside it")
     parser.add_argument("--repair", action="store_true", help="keep what is sound, and forget the rest")
     parser.add_argument("--json", action="store_true", help="everything that was found, as JSON")
@@ -45,6 +51,8 @@ def _parser() -> ArgumentParser:
 
 
 def _examine(folder: Path, repair: bool) -> ModelReport:
+    from quire.tiers.disk.examine import examine
+
     with progress(f"pages of {folder.name[:16]}", None) as advance:
         seen = 0
 

@@ -9,7 +9,8 @@ import signal
 import sys
 from argparse import Namespace
 
-from quire.core.records.errors import QuireError
+from quire.core.records.errors import MissingExtra, QuireError
+from quire.core.records.renamed import nearest
 
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # as a shell says it: 128 and the signal
 TOOLS = {
@@ -47,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     if not _can_tell(words[:1]):
         print("quire: standard output: it is closed; leave it open, or send it to /dev/null", file=sys.stderr)
         return 2
-    if not words or words[0] in ("-h", "--help", "help"):
+    if not words or words[0] in ("-h", "--help", "--help-all", "help"):
         print("usage: quire TOOL [options]    (quire TOOL --help says more)\n")
         for name, (_, what) in TOOLS.items():
             print(f"  {name:8}{what}")
@@ -59,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"quire {words[0]}: {MOVED[words[0]]}", file=sys.stderr)
         return 2
     if words[0] not in TOOLS:
-        print(f"quire: there is no tool {words[0]!r}; there are {', '.join(TOOLS)}", file=sys.stderr)
+        print(f"quire: there is no tool {words[0]!r}; {nearest(words[0], TOOLS)}", file=sys.stderr)
         return 2
     return _run(words[0], words[1:])
 
@@ -76,15 +77,14 @@ def _can_tell(name: list[str]) -> bool:
 def _run(name: str, words: list[str]) -> int:
     """One tool; whatever ends it from outside is told in a line."""
     try:
-        try:
-            tool = importlib.import_module(TOOLS[name][0])
-        except (QuireError, ImportError) as missing:  # of an extra that is not installed
-            print(f"quire {name}: {missing}", file=sys.stderr)
-            return 2
+        tool = importlib.import_module(TOOLS[name][0])
         if name in ENDED:
             signal.signal(signal.SIGTERM, _terminate)
         code: int = tool.main(words)
         sys.stdout.flush()
+    except MissingExtra as missing:
+        print(f"quire {name}: {missing}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(f"quire {name}: interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quire import QuireError
+from quire.cli.arguments import CommandParser
 from quire.cli.model_options import add_link, add_model, need_engine, note_printer, open_llm, read_secret, read_tls
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="quire prefill", description=__doc__)
+    parser = CommandParser(prog="quire prefill", description=__doc__)
     add_model(parser)
     parser.add_argument("--listen", default="127.0.0.1:5710", metavar="HOST:PORT", help="default %(default)s")
     add_link(parser)

@@ -35,7 +35,7 @@ from quire.core.records.reports.stats import NUM_COUNTERS, Counts, Usage, counts
 from quire.core.records.request import Int32, Request, check_id
 from quire.core.records.span import Span
 from quire.core.sequences.commit import commit_batch
-from quire.core.sequences.finish import finish_plan
+from quire.core.sequences.finish import finish_plan, warn_of_lost_plans
 from quire.core.sequences.fork import fork_sequence
 from quire.core.sequences.grow import grow_batch
 from quire.core.sequences.release import release_sequence, suspend_sequence, tokens_of
@@ -68,9 +68,7 @@ class Cache(ColderTiers):
         record: str | Path | None = None,
     ) -> None:  # fmt: skip
         if not isinstance(config, CacheConfig):
-            raise InputError(
-                say(f"a cache from a {type(config).__name__}", "it is no CacheConfig", "pass a CacheConfig")
-            )
+            raise InputError(say("the config of a cache", f"it is a {type(config).__name__}", "pass a CacheConfig"))
         for reason in hopeless(config):
             warnings.warn(reason, ConfigWarning, stacklevel=2)
         self.config = config
@@ -93,13 +91,15 @@ class Cache(ColderTiers):
     def _asked(self) -> AbstractContextManager[bool]:
         """The lock, for calls that look at room or claims: what was kept for lost handles is given back before."""
         registry = self._registry
-        if registry.abandoned or registry.lost_finds or registry.lost_writers or registry.open_prefetches:
+        lost = registry.abandoned or registry.lost_plans or registry.lost_finds or registry.lost_writers
+        if lost or registry.open_prefetches:
             with self._lock:
                 give_back(registry)
                 give_back_finds(registry)
                 give_back_writers(registry)
                 give_back_prefetches(registry)
                 expire(registry)
+                warn_of_lost_plans(registry)
         return self._lock
 
     # -- admission ---------------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class Cache(ColderTiers):
     def open_plans(self) -> list[Plan]:
         """Plans of steps that were not finished yet, in order; `background_plans` has the others."""
         with self._lock:
-            return list(self._registry.plans.values())
+            return self._registry.open_plans()
 
     # -- life of sequences -------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from quire.cli import main as cli
+from quire.cli.arguments import CommandParser
 from quire.cli.demo import demo, demo_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,9 +68,84 @@ def test_the_command_line_says_what_there_is(capsys: pytest.CaptureFixture[str])
     assert cli.main([]) == 2
     assert cli.main(["--version"]) == 0
     assert cli.main(["frobnicate"]) == 2
-    assert "there is no tool 'frobnicate'" in capsys.readouterr().err
+    assert "there is no tool 'frobnicate'; there are demo, chat" in capsys.readouterr().err
+    assert cli.main(["replya"]) == 2
+    assert capsys.readouterr().err == "quire: there is no tool 'replya'; did you mean replay?\n"
     assert cli.main(["demo", "--help"]) == 0
     assert cli.main(["demo", "now"]) == 2
+    assert capsys.readouterr().err.startswith("quire demo: there is no option now\nusage: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("replay sample --devce 3", "quire replay: there is no option --devce; did you mean --device?"),
+        ("replay sample --xyzzy=3", "quire replay: there is no option --xyzzy"),
+        ("replay sample more", "quire replay: 'more' is one word too many"),
+        ("replay", "quire replay: the following arguments are required: TRACE"),
+        ("serve --prot 3", "quire serve: there is no option --prot; did you mean --port?"),
+        ("events tail tcp://x --jsn", "quire events: there is no option --jsn; did you mean --json?"),
+        ("trace mak", "quire trace: argument ACT: invalid choice: 'mak' (choose from"),
+    ],
+)
+def test_a_mistake_is_told_first_and_the_usage_after_it(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words.split())
+    first, usage, *_, last = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2 and first.startswith(said) and usage.startswith("usage: quire ")
+    assert last.endswith(" --help says more") and ("mak" not in words or first.endswith("did you mean make?"))
+
+
+def help_text(words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words.split())
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("tool", ["replay", "sweep", "fleet", "plan", "serve"])
+def test_help_is_short_and_help_all_has_every_option(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
+    short, whole = (help_text(f"{tool} {option}", capsys) for option in ("--help", "--help-all"))
+    few, all_of_them = (set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", text, re.MULTILINE)) for text in (short, whole))
+    assert few < all_of_them and {"--help", "--help-all"} <= few and len(short.splitlines()) < 60
+    assert f"{len(all_of_them - few)} more options: quire {tool} --help-all" in short
+    assert short == help_text(f"{tool} -h", capsys)  # and nothing was forgotten on the way
+
+
+def test_one_parser_shows_both_helps() -> None:
+    parser = CommandParser(prog="quire some", first=["--often"])
+    for name in ("--often", "--rare"):
+        parser.add_argument(name, help=f"what {name} does")
+    for _ in range(2):
+        assert "--rare" not in parser.format_help() and "usage: quire some [options]\n" in parser.format_help()
+        assert "what --rare does" in parser.format_all() and "[options]" not in parser.format_all()
+
+
+EXTRAS = (
+    "rich zmq msgspec xxhash redis llguidance fastapi starlette uvicorn prometheus_client ray dask torch transformers"
+)
+BARE = f"""
+import contextlib, sys
+sys.modules.update(dict.fromkeys({EXTRAS.split()}))  # as if none of them were installed
+from quire.cli import main as cli
+for words in [[tool] for tool in cli.TOOLS] + [["trace", "make"], ["trace", "stats"], ["tiers", "bench"]]:
+    try:
+        code = cli.main([*words, "--help"])
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 0, words
+assert cli.main(["disagg", "demo"]) == 2
+assert cli.main(["fsck", "."]) == 2
+"""
+
+
+def test_help_needs_no_extra() -> None:
+    ran = subprocess.run([sys.executable, "-c", BARE], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert ran.returncode == 0, ran.stderr
+    said = ran.stderr.splitlines()
+    assert len(said) == 2 and "'quire-kv[transfer]'" in said[0] and "'quire-kv[disk]'" in said[1]
 
 
 @pytest.mark.parametrize(
@@ -83,9 +159,8 @@ def test_a_stream_that_is_closed_is_told_where_there_is_another(closed: str, wor
 
 
 def test_a_tool_whose_extra_is_missing_says_what_to_install() -> None:
-    code = (
-        "import sys; sys.modules['msgspec'] = None; from quire.cli import main as cli; sys.exit(cli.main(['disagg']))"
-    )
+    code = "import sys; sys.modules['msgspec'] = None; from quire.cli import main as cli; "
+    code += "sys.exit(cli.main(['disagg', 'demo']))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 2 and ran.stdout == ""
     assert ran.stderr.startswith("quire disagg: quire.transfer: it needs msgspec (")

@@ -43,8 +43,12 @@ least recently used goes first --
 def main(argv: list[str] | None = None) -> int:
     """Tell the story twice, once with each way of admitting."""
     if argv and argv != ["--no-model"]:
-        print("usage: quire demo [--no-model]    (--no-model: without the part that asks a real one)")
-        return 0 if argv[0] in ("-h", "--help") else 2
+        helped = argv[0] in ("-h", "--help", "--help-all")
+        stream = sys.stdout if helped else sys.stderr
+        if not helped:
+            print(f"quire demo: there is no option {argv[0]}", file=stream)
+        print("usage: quire demo [--no-model]    (--no-model: without the part that asks a real one)", file=stream)
+        return 0 if helped else 2
     tell_slow_store(print)
     print(_INTRODUCTION)
     apart = _one_at_a_time()
@@ -54,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     failed = replay_command.main(["sample", "--compare", *_PRESSED])
     if argv != ["--no-model"]:
         failed = demo_model.main() or failed
-    print("\nNext: README.md shows the lines that do this in an engine; docs/walk.md follows one request through them.")
+    print("\nNext: docs/tutorial.md shows this in an engine; docs/walk.md follows one request through the files.")
     print(f"See a cache at work in your browser: {_this_python()} -m quire.viewer")
     return failed if together <= BUDGET < apart else 1
 

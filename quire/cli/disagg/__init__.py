@@ -6,25 +6,31 @@ conversation in its cache, 8,512 of 10,000 tokens, but not the window's pages of
 
 from __future__ import annotations
 
-import argparse
 import os
 import secrets
 import sys
 import time
 
-from quire.cli.disagg.stage import (
-    FIRST_TOKEN,
-    KNOWN,
-    LENGTH,
-    SLOTS,
-    Child,
-    StageSettings,
-    Worker,
-    pages_of,
-    serve,
-    worker,
-)
-from quire.transfer import Key, Landing, Outcome, Receiving, Session
+from quire.cli.arguments import CommandParser
+from quire.core.records.errors import MissingExtra
+
+MISSING: MissingExtra | None = None
+try:
+    from quire.cli.disagg.stage import (
+        FIRST_TOKEN,
+        KNOWN,
+        LENGTH,
+        SLOTS,
+        Child,
+        StageSettings,
+        Worker,
+        pages_of,
+        serve,
+        worker,
+    )
+    from quire.transfer import Key, Landing, Outcome, Receiving, Session
+except MissingExtra as missing:  # help is shown without it
+    MISSING = missing
 
 STORY = """\
 Prefill here, decode there
@@ -146,7 +152,7 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if words[:1] == ["worker"]:
         return worker(*words[1:])
-    parser = argparse.ArgumentParser("quire disagg", description="Prefill in one process, decode in another.")
+    parser = CommandParser("quire disagg", description="Prefill in one process, decode in another.")
     parser.add_argument("what", choices=["demo"])
     parser.add_argument("--kill", choices=["sender", "receiver"], help="kill that process in the middle")
     parser.add_argument("--link", choices=["tcp", "nixl"], default="tcp")
@@ -155,6 +161,8 @@ def main(argv: list[str] | None = None) -> int:
         options = parser.parse_args(words)
     except SystemExit as leaving:
         return int(leaving.code or 0)
+    if MISSING is not None:
+        raise MISSING
     os.environ.setdefault("NIXL_LOG_LEVEL", "ERROR")
     os.environ.setdefault("UCX_LOG_LEVEL", "fatal")  # a killed peer is part of the story
     settings = StageSettings(options.link, options.scale)

@@ -17,6 +17,7 @@ from socket import socket
 from typing import TYPE_CHECKING, Any, get_args
 
 from quire import InputError, QuireError
+from quire.cli.arguments import CommandParser
 from quire.cli.model_options import add_model, note_printer, read_secret
 from quire.cli.serve.fleet_options import add_fleet, check_fleet
 from quire.core.records.config import Eviction
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 
 SHARED = "QUIRE_SHARED"  # in the environment, where a password is in no list of processes
 USUAL_ORDER = "auto (the default) is adaptive where all layers are full attention, else lru"
+FIRST = (
+    "--model", "--device", "--device-memory", "--host-memory", "--host", "--port", "--model-name", "--max-length",
+    "--max-requests", "--api-key-file", "--disk", "--disk-bytes", "--shared", "--replicas", "--record",
+)  # fmt: skip
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -77,7 +82,7 @@ def _run_fleet(options: Namespace, settings: ServeSettings, listening: socket, t
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="quire serve", description=__doc__)
+    parser = CommandParser(prog="quire serve", description=__doc__, first=FIRST)
     add_model(parser)
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="where to listen (default %(default)s: this machine only)")

@@ -8,7 +8,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from quire import InputError, QuireError
-from quire.cli.simulate.replay_options import add_options, settings_of
+from quire.cli.arguments import CommandParser
+from quire.cli.simulate.replay_options import FIRST, add_options, settings_of
 from quire.core.records.errors import say
 from quire.simulate.capacity.fleet import Fleet, FleetResult, load_trace, play_fleets
 from quire.simulate.capacity.fleet_page import (
@@ -54,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="quire fleet", description=__doc__)
+    parser = CommandParser(prog="quire fleet", description=__doc__, first=("--workers", "--router", *FIRST))
     parser.add_argument("trace", metavar="TRACE", help="JSON lines (docs/replay.md), or 'sample'")
     parser.add_argument("--workers", default="2,4,8", metavar="N[,N]", help="how many, 1 to 1024 (default %(default)s)")
     parser.add_argument("--router", action="append", choices=ROUTERS, help="may be given several times (default: all)")

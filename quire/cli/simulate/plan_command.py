@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from quire import InputError, QuireError
+from quire.cli.arguments import CommandParser
 from quire.cli.simulate.fleet_command import BLOCK_SIZE
 from quire.cli.simulate.replay_options import add_options, settings_of
 from quire.core.records.errors import say
@@ -35,6 +36,9 @@ from quire.simulate.show.screen import show_table
 from quire.simulate.show.story import UNSHARED
 
 SIZES = {"device": "20GB,40GB,80GB", "host": "0,100GB,200GB,400GB", "disk": "0"}
+FIRST = (
+    "--ttft", "--p", "--shape", *(f"--{name}-sizes" for name in SIZES), "--most-workers", "--limit", "--json", "--html",
+)  # fmt: skip
 RATES = ("prefill_tokens_per_second", "decode_ms", "decode_ms_per_sequence")
 
 
@@ -63,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="quire plan", description=__doc__)
+    parser = CommandParser(prog="quire plan", description=__doc__, first=FIRST)
     parser.add_argument("trace", metavar="TRACE", help="JSON lines (docs/replay.md), or 'sample'")
     parser.add_argument("--ttft", default="2s", metavar="TIME", help="first tokens within 2s or 500ms (default 2s)")
     parser.add_argument("--p", type=float, default=95.0, metavar="PERCENT", help="of requests (default 95)")

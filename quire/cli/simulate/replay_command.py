@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from quire import ConfigWarning, InputError, QuireError
-from quire.cli.simulate.replay_options import add_options, settings_of, trace_of
+from quire.cli.arguments import CommandParser
+from quire.cli.simulate.replay_options import FIRST, add_options, settings_of, trace_of
 from quire.core.records.errors import say
 from quire.simulate.play.player import play
 from quire.simulate.setup.replay_settings import ReplaySettings
@@ -44,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="quire replay", description=__doc__)
+    parser = CommandParser(prog="quire replay", description=__doc__, first=("--explain", "--compare", *FIRST))
     parser.add_argument(
         "trace",
         metavar="TRACE",

@@ -19,6 +19,9 @@ from quire.trace.read.lines import MOONCAKE_BLOCK
 from quire.trace.read.trace import Trace, read_trace
 
 _DEFAULT = ReplaySettings()
+FIRST = (
+    "--json", "--html", "--limit", "--device", "--host", "--disk", "--shape", "--block-size", "--eviction", "--speed",
+)  # fmt: skip
 SLOW = {"disk": DISK, "shared": SHARED}
 
 

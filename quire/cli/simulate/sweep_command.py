@@ -13,7 +13,8 @@ from itertools import product
 from typing import Any
 
 from quire import QuireError
-from quire.cli.simulate.replay_options import add_options, settings_of, trace_of
+from quire.cli.arguments import CommandParser
+from quire.cli.simulate.replay_options import FIRST, add_options, settings_of, trace_of
 from quire.simulate.play.sweep import TraceSource, sweep
 from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.simulate.show import curves, screen
@@ -67,8 +68,9 @@ def spread(words: Sequence[str]) -> list[list[str]]:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(
+    parser = CommandParser(
         prog="quire sweep",
+        first=("--workers", *FIRST),
         allow_abbrev=False,
         description="Replay one trace with every combination of sizes and policies, beside the offline optimum.",
         epilog=f"Several values, with commas between them: {', '.join(AXES)}. Without any: "

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser
 
+from quire.cli.arguments import CommandParser
 from quire.cli.main import run_act
 from quire.cli.trace import make_command, stats_command
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one of them."""
-    parser = ArgumentParser(prog="quire trace", description=__doc__)
+    parser = CommandParser(prog="quire trace", description=__doc__)
     acts = parser.add_subparsers(required=True, metavar="ACT")
     for name, act, help_ in (
         ("make", make_command, "a trace from logged requests, from lengths or from other traces"),

@@ -143,15 +143,19 @@ def _fit_tokens(registry: Registry, claims: list[Promise], step: Step) -> tuple[
             stop = prepared.stop_after(start, stop)
         end = step.end(start, stop, prepared) if step.limited else stop
         if end is None:
-            return ends, _refuse(claims, place, "tokens", step.lack(start, claim.num_tokens, left, prepared))
+            lack, unchunked = step.lack(start, claim.num_tokens, left, prepared), step.never_whole(stop - start)
+            return ends, _refuse(claims, place, "tokens", lack, unchunked)
         ends.append(end)
     return ends, []
 
 
-def _refuse(claims: list[Promise], place: int, reason: Reason, numbers: tuple[int, int]) -> list[Refusal]:
+def _refuse(
+    claims: list[Promise], place: int, reason: Reason, numbers: tuple[int, int], unchunked: bool = False
+) -> list[Refusal]:
     """The first that does not fit says what it lacks; those behind it are out for the order."""
     first, *behind = drop_from(claims, place)
-    return [Refusal(first.request, reason, *numbers), *(Refusal(claim.request, "order", *numbers) for claim in behind)]
+    refusal = Refusal(first.request, reason, *numbers, unchunked=unchunked)
+    return [refusal, *(Refusal(claim.request, "order", *numbers) for claim in behind)]
 
 
 def _fit_slots(setup: Setup, claims: list[Promise]) -> tuple[list[Promise], Shortage | None]:

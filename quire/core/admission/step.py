@@ -10,7 +10,7 @@ from quire.core.state.prepared import ReadyRequest
 class Step:
     """The budgets of one step."""
 
-    __slots__ = ("all_or_nothing", "left", "limited", "max_chunk")
+    __slots__ = ("all_or_nothing", "budget", "left", "limited", "max_chunk")
 
     def __init__(
         self, token_budget: int | None, max_chunk: int | None, all_or_nothing: bool, config: CacheConfig
@@ -25,7 +25,7 @@ class Step:
         longest = config.max_chunk
         if longest is not None and (max_chunk is None or max_chunk > longest):
             max_chunk = longest  # slots are only reserved for chunks up to that
-        self.left = token_budget
+        self.budget = self.left = token_budget
         self.max_chunk = max_chunk  # longest part of a prompt per step; None: a prompt is computed whole
         self.limited = max_chunk is not None or token_budget is not None
         self.all_or_nothing = all_or_nothing
@@ -44,6 +44,10 @@ class Step:
                 return None
             self.left -= limit
         return start + limit
+
+    def never_whole(self, num_tokens: int) -> bool:
+        """It is more than the whole budget, and prompts are not computed in parts: no later step has room for it."""
+        return self.max_chunk is None and self.budget is not None and num_tokens > self.budget
 
     def lack(self, start: int, num_tokens: int, left: int | None, prepared: ReadyRequest) -> tuple[int, int]:
         """What a request that got no part needs and what there was: of one in parts, the uncut span it begins in."""

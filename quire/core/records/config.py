@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.groups import LARGEST, LayerGroup, hopeless_group, misplaced, pools_of
+from quire.core.records.renamed import names_fields
 from quire.core.records.tuples import keep_tuples
 
 MAX_TIERS = 8
@@ -25,6 +26,7 @@ RENAMED = {"empty_first": "lru"}  # orders, by their old names
 EVENT_SEED = os.urandom(SEED_BYTES)  # of this process
 
 
+@names_fields
 @dataclass(frozen=True, slots=True)
 class TierConfig:
     """One kind of memory; the first tier of a cache is the device, later ones are colder."""
@@ -46,6 +48,7 @@ def usual_order(groups: Sequence[LayerGroup]) -> Order:
     return "adaptive" if all(group.kind == "full" for group in groups) else "lru"
 
 
+@names_fields
 @dataclass(frozen=True, slots=True)
 class CacheConfig:
     """Sizes and rules of one cache."""

@@ -2,6 +2,7 @@
 
     QuireError             every error Quire raises on purpose
     ├── InputError         what was passed cannot be used (type, size, order); also a ValueError
+    │   └── UnknownField   a configuration has no field of that name; also a TypeError, as any wrong keyword is
     ├── UnknownError       it names nothing that exists here; also a LookupError
     ├── StateError         the right thing at the wrong time: released, admitted, still claimed
     ├── MissingExtra       a part of Quire whose packages are not installed; also an ImportError
@@ -34,6 +35,10 @@ class QuireError(Exception):
 
 class InputError(QuireError, ValueError):
     """What was passed cannot be used."""
+
+
+class UnknownField(InputError, TypeError):
+    """A configuration has no field of that name."""
 
 
 class UnknownError(QuireError, LookupError):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from quire.core.records.errors import InputError, say, shown
+from quire.core.records.renamed import names_fields
 from quire.core.records.span import Span, cut_before, merged
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def _edges(marks: Marks) -> tuple[int, ...]:
     return *marks.named, marks.end, marks.last, marks.junction
 
 
+@names_fields
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
     """Layers that share a reading rule, hence a block table. By default full attention."""

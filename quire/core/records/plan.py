@@ -60,7 +60,7 @@ class Plan:
     it is finished. It begins when the step plan `after`, and all before that, have run (-1: at once).
     """
 
-    __slots__ = ("after", "background", "moves", "number", "pool_of")
+    __slots__ = ("__weakref__", "after", "background", "moves", "number", "pool_of")
 
     def __init__(
         self,
@@ -85,6 +85,10 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"Plan({self.number}, {len(self.moves)} moves)"
+
+    def copy(self) -> Plan:
+        """Another plan of the same moves: what the cache keeps of one that its caller may lose."""
+        return Plan(self.number, self.moves, self.background, self.after, self.pool_of)
 
     def touches(self, group: int, slots: NDArray[np.int32]) -> bool:
         """Some move reads or writes one of these device slots."""

@@ -22,6 +22,7 @@ NO_MEDIA: tuple[Media, ...] = ()
 NO_SNAPSHOTS: tuple[int, ...] = ()
 NO_UNCUT: tuple[Span, ...] = ()
 LONGEST_TENANT = 256  # characters
+CONVERTED = "np.asarray({}, dtype=np.int32)"
 _INT32 = np.dtype(np.int32)
 _ONE, _ZERO = 1, 0  # defaults: a value that is one of these very objects need not be checked
 _TOLD = ("scope", "length", "reuse", "reuse_limit", "beams", "extra_tokens", "max_new_tokens", "encoder")
@@ -213,6 +214,22 @@ def check_tokens(tokens: object, what: str) -> None:
         if tokens.dtype == _INT32 and tokens.ndim == 1 and tokens.flags.c_contiguous:
             return
         fact = f"its tokens are {tokens.dtype} with shape {tokens.shape}"
-        raise InputError(say(what, fact, "use np.ascontiguousarray(tokens, dtype=np.int32)"))
-    fact = f"its tokens are a {type(tokens).__name__}"
-    raise InputError(say(what, fact, "convert once, on arrival: np.asarray(tokens, dtype=np.int32)"))
+        cure = "use np.ascontiguousarray(tokens, dtype=np.int32)"
+        if tokens.ndim != 1:
+            cure = "pass one row: the tokens of one sequence, as a one-dimensional array"
+    else:
+        fact, cure = (
+            f"its tokens are a {type(tokens).__name__}",
+            "convert once, on arrival: " + CONVERTED.format("tokens"),
+        )
+    if _is_text(tokens):
+        fact, cure = "its tokens are text", "pass token ids: " + CONVERTED.format("tokenizer.encode(text)")
+    raise InputError(say(what, fact, cure))
+
+
+def _is_text(tokens: object) -> bool:
+    """Text, or a list of words: not yet token ids."""
+    if isinstance(tokens, np.ndarray):
+        return tokens.dtype.kind in "US"
+    first = tokens[0] if isinstance(tokens, list | tuple) and tokens else tokens
+    return isinstance(first, str | bytes)

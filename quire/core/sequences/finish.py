@@ -5,7 +5,9 @@ Of a background plan what has come is there from now on; a copy down that failed
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +24,8 @@ def finish_plan(registry: Registry, plan: Plan, failed: Iterable[int], undone: I
     """Close a plan; `failed` are the numbers of its moves that did not happen, and `undone` those of a background plan
     that did not either, though nothing is wrong with their pages."""
     if type(failed) is tuple and not failed and undone == () and type(plan) is Plan:  # as usual all of it happened,
-        if registry.plans.get(plan.number) is plan:
+        kept = registry.plans.get(plan.number)
+        if kept is not None and kept.moves is plan.moves:
             registry.close_plan(plan.number)
             return NOTHING
         if not len(plan.moves) and plan.number < registry.next_plan:
@@ -30,7 +33,8 @@ def finish_plan(registry: Registry, plan: Plan, failed: Iterable[int], undone: I
     if not isinstance(plan, Plan):
         raise InputError(say(f"finish of a {type(plan).__name__}", "it is no Plan", "pass a plan of this cache"))
     places, missed = (_moves_named(plan, numbers) for numbers in (failed, undone))
-    known = plan in (registry.plans.get(plan.number), registry.background.get(plan.number))
+    kept = registry.plans.get(plan.number) or registry.background.get(plan.number)
+    known = kept is not None and kept.moves is plan.moves
     if not known and (len(plan) or plan.number >= registry.next_plan):
         raise StateError(
             say(f"finish of plan {plan.number}", "it is not open here", "finish each plan of this cache once")
@@ -47,6 +51,20 @@ def finish_plan(registry: Registry, plan: Plan, failed: Iterable[int], undone: I
     if not places:
         return NOTHING
     return Finished(give_up(registry, _lost_pages(registry.setup, plan, places), now), registry.take_plan())
+
+
+def warn_of_lost_plans(registry: Registry) -> None:
+    """A plan that nobody can finish any more was probably never run, and pages do not hold what the cache says. They
+    stay open: `open_plans` has them. Shown by default, unlike the warning for lost claims, which cost room only."""
+    registry.lost_plans.clear()
+    numbers = [number for number, plan in registry.callers_plans.items() if plan() is None]
+    if not numbers:
+        return
+    for number in numbers:
+        registry.callers_plans[number] = ref(registry.plans[number])  # said once
+    fact = f"{len(numbers)} of them were lost and never finished, the first is plan {numbers[0]}"
+    cure = "run the moves of every plan before the model reads pages, then call finish (docs/tutorial.md)"
+    warnings.warn(say("plans", fact, cure), RuntimeWarning, stacklevel=4)
 
 
 def _moves_named(plan: Plan, numbers: Iterable[int]) -> list[int]:

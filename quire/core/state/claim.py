@@ -34,11 +34,14 @@ class Refusal:
     have: int
     never: bool = False  # it cannot fit this cache, whatever is released
     group: int | None = None  # of slots: the layer group that lacks them
+    unchunked: bool = False  # longer than the whole token budget, and without `max_chunk` it is not computed in parts
 
     def __str__(self) -> str:
         if self.reason == "order":
             return f"request {shown(self.request.id)} waits: one before it did not fit; try in a later step"
         cure = "shorten it or enlarge the cache" if self.never else "release something or try in a later step"
+        if self.unchunked:
+            cure = "no step has more: pass max_chunk, and it is computed in parts"
         where = "" if self.group is None else f" of group {self.group}"
         return f"request {shown(self.request.id)} needs {self.need} {self.reason}{where}, {self.have} are there; {cure}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from weakref import ref
 
 import numpy as np
 
@@ -18,17 +18,14 @@ from quire.core.state.sequence import Sequence, running_of
 from quire.core.state.setup import Setup
 from quire.core.state.writing import Writing
 
-if TYPE_CHECKING:
-    from weakref import ref
-
 
 class Registry:
     """Everything of one cache that is alive; the functions of admission and life act on it under the cache's lock."""
 
     __slots__ = (
-        "abandoned", "background", "commit_checked", "free_rows", "holds", "learners", "lost_finds",
-        "lost_prefetches", "lost_writers", "next_plan", "open_claims", "open_finds", "open_prefetches", "open_writers",
-        "plans", "sequences", "setup", "timed",
+        "abandoned", "background", "callers_plans", "commit_checked", "free_rows", "holds", "learners", "lost_finds",
+        "lost_plans", "lost_prefetches", "lost_writers", "next_plan", "open_claims", "open_finds", "open_prefetches",
+        "open_writers", "plans", "sequences", "setup", "timed",
     )  # fmt: skip
 
     def __init__(self, setup: Setup) -> None:
@@ -44,7 +41,9 @@ class Registry:
         self.lost_writers: Lost[Writing] = []
         self.open_prefetches: Handles[Prefetching] = {}
         self.lost_prefetches: Lost[Prefetching] = []
-        self.plans: dict[int, Plan] = {}  # of steps
+        self.plans: dict[int, Plan] = {}  # of steps: copies, so that a plan which its caller loses is noted
+        self.callers_plans: dict[int, ref[Plan]] = {}
+        self.lost_plans: list[ref[Plan]] = []  # appended to in any thread, at any time
         self.background: dict[int, Plan] = {}  # those that no step waits for
         self.next_plan = 0
         adaptive = setup.config.order == "adaptive"
@@ -76,8 +75,13 @@ class Registry:
         moves.flags.writeable = False
         if not self.plans:
             self._trust(False)
-        plan = self.plans[number] = Plan(number, moves, pool_of=setup.pool_of)
+        plan = Plan(number, moves, pool_of=setup.pool_of)
+        self.plans[number], self.callers_plans[number] = plan.copy(), ref(plan, self.lost_plans.append)
         return plan
+
+    def open_plans(self) -> list[Plan]:
+        """Plans of steps, as their callers have them; one that was lost is a copy."""
+        return [self.callers_plans[number]() or plan for number, plan in self.plans.items()]
 
     def take_background(self, moves: Moves) -> Plan:
         """A plan of moves that the stores have begun beside those of steps."""
@@ -93,6 +97,7 @@ class Registry:
     def close_plan(self, number: int) -> None:
         """A plan is finished; when none is under way the stores may trust every copy again."""
         self.plans.pop(number, None)
+        self.callers_plans.pop(number, None)
         self.background.pop(number, None)
         if not self.plans:
             self._trust(True)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable
 from dataclasses import replace
 
@@ -88,6 +89,13 @@ class Sequence:
     def ran(self) -> int:
         """Leading tokens that were handed out to be computed: those with KV once the step has run."""
         return self._setup.store.handed.item(self._live_row())
+
+    @property
+    def span_end(self) -> int:
+        """Of 0.1: where the last span of its prompt ended that was handed out."""
+        fact = "Sequence.span_end is called ran since 0.2, which counts answers too; the old name goes with 0.3"
+        warnings.warn(fact, DeprecationWarning, stacklevel=2)
+        return min(self.ran, self.prompt_end)
 
     @property
     def encoder_computed(self) -> int:

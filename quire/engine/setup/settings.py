@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from quire.core.records.config import EVENT_SEED, CacheConfig, Eviction, TierConfig
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.groups import LayerGroup
+from quire.core.records.renamed import names_fields
 from quire.core.records.request import check_tenant
 from quire.core.records.tuples import keep_tuples
 from quire.engine.choose.sampling import brief
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from quire.transfer import Tls  # needs msgspec, which others do without
 
 
+@names_fields
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Sizes and budgets of one engine."""

@@ -19,7 +19,6 @@ import numpy as np
 from quire.core.records.errors import InputError, say
 from quire.tiers.base import Bytes
 from quire.tiers.digest import DIGEST_BYTES, TAG_BYTES
-from quire.tiers.shared import SharedConfig, SharedStore, StoreError, open_store
 
 PATIENCE = 60.0  # seconds for one batch
 
@@ -138,6 +137,8 @@ class StorePlace:
     kind = "store"
 
     def __init__(self, place: str) -> None:
+        from quire.tiers.shared import SharedConfig, SharedStore, open_store
+
         self._store: SharedStore = open_store(SharedConfig(place))
         self.name = self._store.name
         self._tag = os.urandom(TAG_BYTES)
@@ -170,6 +171,8 @@ class StorePlace:
 
     def close(self) -> None:
         """Take out what was written."""
+        from quire.tiers.shared import StoreError
+
         with contextlib.suppress(StoreError):  # what is left is nobody's, and is evicted as such
             self._store.remove_scope(self._tag, time.monotonic() + PATIENCE)
         self._store.close()

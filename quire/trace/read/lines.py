@@ -25,6 +25,7 @@ MOST_BLOCKS = LONGEST_LINE // 21  # hash ids of one line, each of up to 19 digit
 MOONCAKE_BLOCK = 512  # tokens per hash id, unless the trace or somebody else says
 LONGEST_ID = 200  # characters
 PLAIN = Scope()
+FROM_LOG = "make a trace of it first: quire trace make LOG -o TRACE --tokenizer FOLDER (docs/trace.md)"
 _SCOPE = ("lora", "salt", "epoch")
 _FIELDS = {"time_ms", "prompt", "output_tokens", "scope", "priority", "retain", "reuse", "id"}
 
@@ -158,18 +159,30 @@ def _object(text: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as wrong:
-        raise Wrong(f"it is not JSON ({str(wrong)[:80]})", "write one JSON object per line") from None
+        cure = "write one JSON object per line, or make a trace of a log with `quire trace make` (docs/trace.md)"
+        raise Wrong(f"it is not JSON ({str(wrong)[:80]})", cure) from None
     if not isinstance(fields, dict):
         raise Wrong(f"it is {_short(fields)}", "write one JSON object per line")
     return fields
 
 
 def _kind(fields: dict[str, Any]) -> Literal["mooncake", "quire"]:
+    if "prompt" not in fields and ("hash_ids" in fields or "input_length" in fields):
+        return "mooncake"
+    if any(_is_logged(body) for body in (fields, *fields.values())):
+        raise Wrong("it is a logged request, with its text, and not yet a trace", FROM_LOG)
     if "prompt" in fields:
         return "quire"
-    if "hash_ids" in fields or "input_length" in fields:
-        return "mooncake"
     raise Wrong("it has neither 'hash_ids' nor 'prompt'", "see the two formats in docs/replay.md")
+
+
+def _is_logged(body: Any) -> bool:
+    """A request as a client sent it, the line itself or a part of it: with messages, or a prompt that is text."""
+    if not isinstance(body, dict):
+        return False
+    prompt = body.get("prompt")
+    first = prompt[0] if isinstance(prompt, list) and prompt else prompt
+    return "messages" in body or isinstance(first, str) or isinstance(body.get("input"), str)
 
 
 def _field(fields: dict[str, Any], name: str) -> Any:
