@@ -428,6 +428,19 @@ def test_a_snapshot_is_found_when_a_plan_has_its_copy(store: StoreName) -> None:
     release(cache, sequence)
 
 
+def test_a_plan_stays_open_when_the_clock_raises(store: StoreName) -> None:
+    """Nothing is half changed: the same call works once the clock does."""
+    clock = Clock()
+    cache = build(store, 3, 4, clock=clock)
+    write(cache, range(8), scope=Scope())
+    plan = cache.add_sequence_batch([Request("a", tokens(range(9)))]).plan
+    del clock.now
+    with pytest.raises(AttributeError):
+        cache.finish(plan, [1])
+    clock.now = 1.0
+    assert [one.start for one in cache.finish(plan, [1]).setbacks] == [4]
+
+
 def test_a_find_ends_right_before_a_snapshot_without_bytes(store: StoreName) -> None:
     """With a state kept at every block: the one before it is found, and no earlier one."""
     cache = build(store, (8, 6), groups=(LayerGroup("full"), LayerGroup("state", snapshot_every=4)))

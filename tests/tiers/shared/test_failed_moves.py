@@ -14,6 +14,8 @@ import pytest
 
 from quire import LayerGroup
 from quire.core.records.plan import Kind, Plan
+from quire.tiers import ArenaTier
+from quire.tiers.base import Bytes
 from quire.tiers.shared import FolderStore
 from tests.tiers.shared.machine import FULL, PATIENT, POOLED, SIZE, WINDOW, Machine, text
 
@@ -74,3 +76,29 @@ def test_what_a_failed_move_was_to_bring_does_not_go_out(
     assert counts.sent == len(plan) - len(failed) and counts.drops["busy"] == len(failed)
     with other.fetch(text(1, 2, length=25)) as fetch:
         assert fetch.tokens % SIZE == 0 and other.has(text(1, 2, length=25)) == fetch.tokens
+
+
+def test_a_page_that_is_lost_while_it_is_copied_does_not_go_out(
+    tmp_path: Path, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only who asks after it has read knows: here the page is reported as bad in the middle of the copy."""
+    one, other = Machine(FolderStore(tmp_path), FULL), Machine(FolderStore(tmp_path), FULL)
+    closing.callback(one.close)
+    closing.callback(other.close)
+    tokens = text(1, 2, length=25)
+    one.store(tokens)
+    reading = ArenaTier.read
+
+    def lose_and_read(tier: ArenaTier, group: int, slots: Sequence[int], out: Sequence[Bytes]) -> None:
+        monkeypatch.setattr(ArenaTier, "read", reading)
+        one.cache.lose(group, [slots[-1]], 1)
+        one.tiers[1].view(group)[slots[-1]] = 0xEE
+        reading(tier, group, slots, out)
+
+    monkeypatch.setattr(ArenaTier, "read", lose_and_read)
+    one.shared.publish(one.request(tokens))
+    one.settle()
+    counts = one.shared.counts()
+    assert counts.sent == 25 // SIZE - 1 and counts.drops["busy"] == 1
+    with other.fetch(tokens) as fetch:
+        assert fetch.tokens == other.has(tokens) == (25 // SIZE - 1) * SIZE
