@@ -16,11 +16,7 @@ ITSELF = {"self", "cls"}
 NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}  # public, whatever their names look like
 
 # Folders whose own files and one of their subfolders import each other; new ones mend what they find.
-BOTH_WAYS: set[str] = {
-    "quire.integrations.vllm",
-    "quire.serve",
-    "quire.tools.replay",
-}
+BOTH_WAYS: set[str] = set()
 
 # What a caller sees of the handles that he holds. What the cache keeps behind them is none of it.
 HANDLES = {
@@ -36,7 +32,7 @@ HANDLES = {
     "Prepared": "cut_before end part_at request stop_after",
     "Sequence": (
         "capacity committed computed counts encoder_computed held id length live pages prepared prompt_end "
-        "ran request row slots start state_slot tenant"
+        "ran request row slots span_end start state_slot tenant"
     ),
     "Writer": "blocks close closed extend forgotten length plan request slots taken tier written",
 }

@@ -429,7 +429,7 @@ def test_a_snapshot_is_found_when_a_plan_has_its_copy(store: StoreName) -> None:
 
 
 def test_a_plan_stays_open_when_the_clock_raises(store: StoreName) -> None:
-    """Nothing is half changed: the same call works once the clock does."""
+    """outside-22: Nothing is half changed: the same call works once the clock does."""
     clock = Clock()
     cache = build(store, 3, 4, clock=clock)
     write(cache, range(8), scope=Scope())
@@ -442,7 +442,7 @@ def test_a_plan_stays_open_when_the_clock_raises(store: StoreName) -> None:
 
 
 def test_a_find_ends_right_before_a_snapshot_without_bytes(store: StoreName) -> None:
-    """With a state kept at every block: the one before it is found, and no earlier one."""
+    """outside-23: With a state kept at every block: the one before it is found, and no earlier one."""
     cache = build(store, (8, 6), groups=(LayerGroup("full"), LayerGroup("state", snapshot_every=4)))
     (sequence,) = admit(cache, Request("a", tokens(range(13))))
     for end in (4, 8, 12):
@@ -455,7 +455,7 @@ def test_a_find_ends_right_before_a_snapshot_without_bytes(store: StoreName) -> 
 
 
 def test_a_find_passes_every_snapshot_without_bytes(store: StoreName) -> None:
-    """Two prompts of one step end at two edges of one text: neither snapshot is in a plan yet."""
+    """outside-24: Two prompts of one step end at two edges of one text: neither snapshot is in a plan yet."""
     cache = build(store, (8, 6), groups=(LayerGroup("full"), LayerGroup("state", snapshot_every=64)))
     short, long = admit(cache, Request("a", tokens(range(5))), Request("b", tokens(range(9))))
     compute(cache, short, 4)

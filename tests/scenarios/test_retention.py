@@ -111,7 +111,7 @@ def test_expiry_also_raises(store: StoreName, eviction: str, slot: int) -> None:
 
 
 def test_of_equal_expiries_the_last_release_counts(store: StoreName) -> None:
-    """Two pages run out at one moment; the one that was held and released once more is the second."""
+    """retain-11: Two pages run out at one moment; the one that was held and released once more is the second."""
     clock = Clock()
     cache = build(store, 3, clock=clock, eviction="lru")
     for name, first in (("one", 0), ("other", 10), ("one again", 0)):
@@ -123,7 +123,7 @@ def test_of_equal_expiries_the_last_release_counts(store: StoreName) -> None:
 
 
 def test_no_time_at_all_is_a_duration(store: StoreName) -> None:
-    """80 for 0 seconds is over with the next call that looks at the clock."""
+    """retain-12: 80 for 0 seconds is over with the next call that looks at the clock."""
     cache = build(store, 3, clock=Clock(), events=True)
     run(cache, Request(0, tokens(range(4)), retention=keep(80, seconds=0)))
     cache.refresh()
@@ -131,7 +131,7 @@ def test_no_time_at_all_is_a_duration(store: StoreName) -> None:
 
 
 def test_a_page_runs_out_though_another_was_released_many_times_since(store: StoreName) -> None:
-    """What is noted of times to come is swept now and then; what still counts stays."""
+    """retain-13: What is noted of times to come is swept now and then; what still counts stays."""
     clock = Clock()
     cache = build(store, 4, clock=clock, events=True)
     run(cache, Request("once", tokens(range(4)), retention=keep(80, seconds=5.0)))
@@ -145,7 +145,7 @@ def test_a_page_runs_out_though_another_was_released_many_times_since(store: Sto
 
 
 def test_pages_of_several_ages_grow_old_together(store: StoreName) -> None:
-    """In the adaptive order: a long pause brings both to one age, and the one that was older still goes first."""
+    """retain-14: In the adaptive order: a long pause brings both to one age, and the one that was older still goes first."""
     clock = Clock()
     cache = build(store, 3, clock=clock, eviction="adaptive")
     for now, first in ((0.0, 0), (2.0, 10)):
