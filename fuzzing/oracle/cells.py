@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fuzzing.oracle.page import Page
-from fuzzing.world.plain import TICKS, Path
+from fuzzing.world.plain import TICKS, Block, Path
 from quire.core.state.learner import Learner
 from quire.core.store.reuse import FIRST_RANK
 
@@ -20,6 +20,8 @@ CLASSES, AGES = 4, 160
 ONCE, CONTINUED, FEW, MANY = range(4)
 EVICTED, SPOILT = 1, 2
 MOST_USES = 255
+WATCHED = 1024  # slots by which the order is judged
+FIRST, LAST = 0x9E3779B1, 0x85EBCA77
 EDGES = [round(2 ** (edge / 3)) for edge in range(AGES - 1)]
 
 
@@ -44,8 +46,8 @@ class Ghost(NamedTuple):
 class Cells:
     """What is remembered of one pool."""
 
-    def __init__(self, num_slots: int, ghosts: int) -> None:
-        self.num_slots = num_slots
+    def __init__(self, num_slots: int, ghosts: int, num_pages: int) -> None:
+        self.num_slots, self.num_pages = num_slots, num_pages  # without the slow tier; in all tiers
         self.now = 0  # as the cache was last told
         self.asked = -1  # when somebody was last admitted
         self.aged = 0  # when all were last looked at for their ages
@@ -60,7 +62,7 @@ class Cells:
         self.learner = Learner()
         self.recency = True  # all are listed as of one class
         self.rival: list[tuple[Path, int]] = []  # blocks that LRU would have, the oldest first
-        self.watched = 0  # pages of full blocks in the tree: worlds are small, all are watched
+        self.watched = 0  # pages of full blocks in the tree; in a large pool those of some blocks
         self.gained = self.missed = 0
         self.reached: Counter[str] = Counter()  # how often what happened
 
@@ -74,8 +76,18 @@ class Cells:
 
     def watch(self, page: Page, path: Path) -> None:
         """A page of a full block has come into the tree."""
-        self.watched, page.watched = self.watched + 1, True
-        self.renew((path, page.group))
+        if self.watched < min(self.num_pages, 2 * WATCHED) and self.is_chosen(path):
+            self.watched, page.watched = self.watched + 1, True
+            self.renew((path, page.group))
+
+    def is_chosen(self, path: Path) -> bool:
+        """Whether pages of a block are watched, by its first token and its last: one in two, four, ... of them, so
+        that it is not more than so many of all slots."""
+        one_in = 1
+        while self.num_pages // one_in > WATCHED:
+            one_in *= 2
+        block: Block = path[-1]
+        return (block[0][0] * FIRST + block[-1][0] * LAST) % 2**32 < 2**32 // one_in
 
     def unwatch(self, page: Page) -> None:
         """It leaves the tree."""

@@ -26,7 +26,7 @@ class Room:
         self.numbers = list(range(sum(sizes) - 1, -1, -1))  # free page numbers, the next one last
         self.pages: dict[int, Page] = {}
         fast = sum(sizes[tier] for tier in world.fast)
-        self.cells = Cells(fast, world.ghosts) if world.adaptive else None
+        self.cells = Cells(fast, world.ghosts, sum(sizes)) if world.adaptive else None
         self.gone = Gone(world.ghosts * fast if world.receipts and not world.adaptive else 0)
         self.filling: set[tuple[int, int]] = set()  # slots that background plans fill
         self.evicted_before = 0  # the present call
