@@ -25,6 +25,7 @@ from quire.engine.choose.token_rules import rules_of
 
 TIE = 1e-4
 NUDGES = (1e-6, 1e-5, 5e-5, 1e-3, 1e-2)  # how far logits are moved to see whether a sampled token was a close call
+TRIES = 1024  # with each: beside two likely tokens there may be one of a few in a million, which a processor hits
 SCORES = 1e-3  # beam scores agree this well
 
 Tokens = tuple[int, ...]
@@ -186,7 +187,7 @@ def _nudge(logits: torch.Tensor, row: SampleRow, token: int) -> float:
     """The smallest change of logits after which that token is drawn; inf: none of those tried."""
     dice = torch.Generator().manual_seed(0)
     for size in NUDGES:
-        for _ in range(32):
+        for _ in range(TRIES):
             noise = (torch.rand(logits.shape, generator=dice) * 2 - 1) * size
             if sample(logits + noise, [row]) == [token]:
                 return size

@@ -29,7 +29,7 @@ def fuzz(seed: int, stores: tuple[StoreName, ...], operations: int, mix: str = "
 @pytest.mark.long
 @pytest.mark.parametrize("mix", ["full", "mixed"])
 def test_many_operations(mix: str) -> None:
-    report = fuzz(13, ("compiled",), cases(5_000, 50_000), mix)
+    report = fuzz(14, ("compiled",), cases(5_000, 50_000), mix)
     setback = "sequence set back" if mix == "full" else "sequence lost"
     rare = ["copy", "onboard", "offload", "exchange", "failed move", setback, "claim set back", "refused for slots"]
     rare += ["state written inside a step", "page of another group evicted"] if mix == "mixed" else []

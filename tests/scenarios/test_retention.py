@@ -145,7 +145,7 @@ def test_a_page_runs_out_though_another_was_released_many_times_since(store: Sto
 
 
 def test_pages_of_several_ages_grow_old_together(store: StoreName) -> None:
-    """retain-14, adaptive: a long pause brings both to one age, and the one that was older still goes first."""
+    """retain-14: adaptive; a long pause brings both to one age, and the one that was older still goes first."""
     clock = Clock()
     cache = build(store, 3, clock=clock, eviction="adaptive")
     for now, first in ((0.0, 0), (2.0, 10)):
