@@ -8,16 +8,18 @@ import stat
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quire.core.records.errors import InputError
 from quire.tiers.shared import FolderStore, SharedStore, StoreError, StoreMiss
 from quire.tiers.shared.stores.file_calls import FileCalls
-from quire.tiers.shared.stores.folder_sweep import LOCK, TEMPORARY, sweep
+from quire.tiers.shared.stores.folder_sweep import LOCK, TEMPORARY, AbandonedFiles, sweep
 from quire.tiers.shared.stores.value import HEADER_BYTES
 from tests.tiers.shared.store_suite import SIZE, StoreSuite, empty, got, name, page, soon
 
@@ -289,3 +291,37 @@ def test_pages_are_compared_by_name_and_not_by_place(tmp_path: Path) -> None:
     (tmp_path / name(1, 1)[:16].hex()).rename(tmp_path / name(1, 2)[:16].hex())
     assert got(store, [name(1, 2)]) == [StoreMiss.DAMAGED]
     assert store._path(name(1, 2)).read_bytes()[HEADER_BYTES:] == page(1).tobytes()
+
+
+def test_two_threads_may_clean_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one looks into a folder while the other begins; a file of a dead writer goes all the same."""
+    part = tmp_path / "scope" / "part"
+    part.mkdir(parents=True)
+    left = part / f"{TEMPORARY}dead"
+    left.write_bytes(b"")
+    os.utime(left, (0, 0))
+    abandoned, inside, go_on, faults = AbandonedFiles(tmp_path), threading.Event(), threading.Event(), []
+    scandir = os.scandir
+
+    def slow(path: str) -> Any:
+        inside.set()
+        assert go_on.wait(30)
+        return scandir(path)
+
+    def clean() -> None:
+        try:
+            abandoned.clean(soon())
+        except ValueError as wrong:
+            faults.append(wrong)
+
+    monkeypatch.setattr(os, "scandir", slow)
+    first = threading.Thread(target=clean)
+    first.start()
+    assert inside.wait(30)
+    clean()
+    go_on.set()
+    first.join(30)
+    assert not faults and not first.is_alive()
+    for _ in range(100):
+        abandoned.clean(soon())
+    assert not left.exists()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -89,14 +90,20 @@ class AbandonedFiles:
         self._folder = folder
         self._round: Iterator[None] | None = None
         self._next = 0.0
+        self._one_at_a_time = threading.Lock()
 
     def clean(self, deadline: float) -> None:
-        """Go on, for a moment. What cannot be removed stays."""
-        begun = time.monotonic()
-        if begun < self._next:
+        """Go on, for a moment; where another thread is at it, that one does. What cannot be removed stays."""
+        if time.monotonic() < self._next or not self._one_at_a_time.acquire(blocking=False):
             return
+        try:
+            self._go_on(min(deadline, time.monotonic() + SLICE))
+        finally:
+            self._one_at_a_time.release()
+
+    def _go_on(self, until: float) -> None:
         self._round = self._round or self._clean_all()
-        while time.monotonic() < min(deadline, begun + SLICE):
+        while time.monotonic() < until:
             if next(self._round, DONE) is DONE:
                 self._round, self._next = None, time.monotonic() + ABANDONED
                 return
