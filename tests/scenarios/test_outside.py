@@ -467,6 +467,23 @@ def test_a_find_passes_every_snapshot_without_bytes(store: StoreName) -> None:
         release(cache, sequence)
 
 
+def test_a_find_waits_for_the_snapshots_of_every_group(store: StoreName) -> None:
+    """outside-25: the first group still has its state at 4, the second makes it anew."""
+    states = [LayerGroup(name, snapshot_every=4) for name in ("first", "second")]
+    groups = (LayerGroup("full"), *states)
+    cache = build(store, (8, 8, 3), groups=groups)
+    run(cache, Request("first", tokens(range(5))), computed=4)
+    for nth in range(2):  # their states take the places of the second group
+        run(cache, Request(nth, tokens(range(10 * nth + 10, 10 * nth + 15))), computed=4)
+    assert end_of(cache, range(5), scope=Scope()) == 0
+    (sequence,) = admit(cache, Request("again", tokens(range(9))))
+    compute(cache, sequence, 4)
+    assert end_of(cache, range(9), scope=Scope()) == 0
+    finish(cache, cache.add_sequence_batch([], continuing=[sequence]).plan)
+    assert end_of(cache, range(9), scope=Scope()) == 4
+    release(cache, sequence)
+
+
 def test_a_find_names_what_a_failed_move_did_not_bring(store: StoreName) -> None:
     """outside-21: 3 + 4 slots; 0..7 written into the host; a plan brings both blocks up, and they are found on the
     device; the move of block 1 fails: block 1 is lost, the find ends at 4 and keeps both."""
