@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -340,3 +340,17 @@ def test_two_processes_with_the_embedded_model(kind: str, tmp_path: Path) -> Non
     one, two = answers
     assert two["tokens"] == one["tokens"] and one["reused"] == 0
     assert two["reused"] == (one["length"] - 1) // 16 * 16 and two["computed"] == one["computed"] - two["reused"]
+
+
+def test_a_rest_ends_with_the_news_that_it_waits_for_and_not_with_older_ones() -> None:
+    with Engine(model_of("llama"), EngineConfig(8, 0, **SMALL)) as engine:
+        outer = engine.outer
+        outer.tell_news()
+        outer.rest(PATIENT)  # told before: at once
+        waiting = Thread(target=outer.rest, args=(PATIENT,))
+        waiting.start()
+        waiting.join(0.2)
+        assert waiting.is_alive()
+        outer.tell_news()
+        waiting.join(PATIENT)
+        assert not waiting.is_alive()
