@@ -30,23 +30,25 @@ class Mix:
         self._prompt(self.document)
         requests = [Request(n, load.text(n, 1200 + n % BLOCK)) for n in range(DECODE)]
         batch = self.cache.add_sequence_batch(requests)
+        self.cache.finish(batch.plan)
         self.cache.commit(batch.sequences)
         while waiting := [one for one in batch.sequences if one.computed < one.length]:
-            self.cache.admit(self.cache.claim([]), continuing=waiting)
+            self.cache.finish(self.cache.admit(self.cache.claim([]), continuing=waiting).plan)
             self.cache.commit(waiting)
         self.rows = np.array([sequence.row for sequence in batch.sequences], np.int32)
         self.tokens = load.text(99, DECODE)
         self.cache.grow(self.rows, self.tokens)
 
     def _prompt(self, tokens: load.Int32) -> int:
-        """Admit, hand out chunk by chunk, commit each; then release."""
+        """Admit, hand out chunk by chunk, finish its plan and commit each; then release."""
         cache = self.cache
         began = perf_counter_ns()
         batch = cache.add_sequence_batch([Request("r", tokens)])
         (sequence,) = batch.sequences
+        cache.finish(batch.plan)
         cache.commit(sequence)
         while sequence.computed < PROMPT:
-            cache.admit(cache.claim([]), continuing=[sequence])
+            cache.finish(cache.admit(cache.claim([]), continuing=[sequence]).plan)
             cache.commit(sequence)
         took = perf_counter_ns() - began
         cache.release(sequence)

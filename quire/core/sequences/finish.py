@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from weakref import ref
+from weakref import KeyedRef
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,12 +56,16 @@ def finish_plan(registry: Registry, plan: Plan, failed: Iterable[int], undone: I
 def warn_of_lost_plans(registry: Registry) -> None:
     """A plan that nobody can finish any more was probably never run, and pages do not hold what the cache says. They
     stay open: `open_plans` has them. Shown by default, unlike the warning for lost claims, which cost room only."""
-    registry.lost_plans.clear()
-    numbers = [number for number, plan in registry.callers_plans.items() if plan() is None]
+    numbers = []
+    while registry.lost_plans:  # which grows while this runs
+        lost = registry.lost_plans.pop()
+        if registry.callers_plans.get(lost.key) is lost:
+            kept = registry.plans[lost.key]
+            registry.callers_plans[lost.key] = KeyedRef(kept, registry.lost_plans.append, lost.key)  # said once
+            numbers.append(lost.key)
     if not numbers:
         return
-    for number in numbers:
-        registry.callers_plans[number] = ref(registry.plans[number])  # said once
+    numbers.sort()
     fact = f"{len(numbers)} of them were lost and never finished, the first is plan {numbers[0]}"
     cure = "run the moves of every plan before the model reads pages, then call finish (docs/tutorial.md)"
     warnings.warn(say("plans", fact, cure), RuntimeWarning, stacklevel=4)

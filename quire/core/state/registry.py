@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from weakref import ref
+from weakref import KeyedRef, ref
 
 import numpy as np
 
@@ -42,8 +42,8 @@ class Registry:
         self.open_prefetches: Handles[Prefetching] = {}
         self.lost_prefetches: Lost[Prefetching] = []
         self.plans: dict[int, Plan] = {}  # of steps: copies, so that a plan which its caller loses is noted
-        self.callers_plans: dict[int, ref[Plan]] = {}
-        self.lost_plans: list[ref[Plan]] = []  # appended to in any thread, at any time
+        self.callers_plans: dict[int, KeyedRef[int, Plan]] = {}
+        self.lost_plans: list[KeyedRef[int, Plan]] = []  # appended to in any thread, at any time
         self.background: dict[int, Plan] = {}  # those that no step waits for
         self.next_plan = 0
         adaptive = setup.config.order == "adaptive"
@@ -76,7 +76,7 @@ class Registry:
         if not self.plans:
             self._trust(False)
         plan = Plan(number, moves, pool_of=setup.pool_of)
-        self.plans[number], self.callers_plans[number] = plan.copy(), ref(plan, self.lost_plans.append)
+        self.plans[number], self.callers_plans[number] = plan.copy(), KeyedRef(plan, self.lost_plans.append, number)
         return plan
 
     def open_plans(self) -> list[Plan]:
