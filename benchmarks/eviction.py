@@ -22,10 +22,10 @@ import sys
 from collections.abc import Callable, Iterator
 from random import Random
 
-import numpy as np
 from loads import Asked, agents, change, coding, pairs, scan
+from scales import run
 
-from quire import Cache, CacheConfig, Request, TierConfig
+from quire import CacheConfig, TierConfig
 from quire.core.records.config import Eviction
 
 BLOCK = 16
@@ -35,38 +35,14 @@ WORKLOADS: dict[str, Callable[[Random], Iterator[Asked]]] = {
 }  # fmt: skip
 
 
-class Clock:
-    """The time of the request in hand."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def hit_rate(asked: list[Asked], blocks: int, host: int, eviction: Eviction) -> float:
     """Share of all blocks that were found."""
-    clock = Clock()
     longest = max(len(text) for _, text in asked) + 1
     tiers = (TierConfig("device", blocks), *((TierConfig("host", host),) if host else ()))
     config = CacheConfig(
         tiers, BLOCK, max_sequences=2, max_length=longest * BLOCK, partial_reuse=False, eviction=eviction
     )
-    cache = Cache(config, clock=clock)
-    found = total = 0
-    for clock.now, text in asked:
-        if len(text) >= blocks:
-            continue
-        tokens = np.append(np.repeat(np.array(text, np.int32), BLOCK), np.int32(0))  # the last one is always computed
-        batch = cache.add_sequence_batch([Request("r", tokens)])
-        (sequence,) = batch.sequences
-        found += sequence.start // BLOCK
-        total += len(text)
-        cache.finish(batch.plan)
-        cache.commit(sequence)
-        cache.release(sequence)
-    return found / total
+    return run(asked, config, speed=1, most=blocks).rate / 100
 
 
 def main(argv: list[str] | None = None) -> int:

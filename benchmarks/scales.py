@@ -63,18 +63,18 @@ def run(asked: list[Asked], config: CacheConfig, speed: float, most: int) -> Out
     """All requests of a load that fit, one after the other."""
     clock = Clock()
     cache = Cache(config, clock=clock)
-    found, total, slow = 0, 0, config.tiers[-1].slow
+    found, total, slow, size = 0, 0, config.tiers[-1].slow, config.block_size
     for now, text in asked:
         if len(text) >= most:
             continue
         clock.now = now * speed
-        tokens = np.append(np.repeat(np.array(text, np.int32), BLOCK), np.int32(0))  # the last one is always computed
+        tokens = np.append(np.repeat(np.array(text, np.int32), size), np.int32(0))  # the last one is always computed
         request = Request("r", tokens)
         if slow:
             bring(cache, request)
         batch = cache.add_sequence_batch([request])
         (sequence,) = batch.sequences
-        found += sequence.start // BLOCK
+        found += sequence.start // size
         total += len(text)
         cache.finish(batch.plan)
         cache.commit(sequence)

@@ -175,7 +175,9 @@ class PoolScheduler:
         local = len(own[0]) * SIZE
         for _ in range(self.rng.choice([1, 1, 3])):
             gain = self.side.look(request, local)
-        assert gain is not None and gain >= 0 and (not gain or local + gain < request.num_tokens)
+        if gain is None:  # after a step that computed nothing, for finished loads behind it: asked again
+            return False
+        assert gain >= 0 and (not gain or local + gain < request.num_tokens)
         total = local + gain
         run = Run(request, [list(table) for table in own], local)
         for table in run.tables:
