@@ -24,12 +24,13 @@ export PYTHONDONTWRITEBYTECODE :=
 
 VENV   := .venv
 VLLM_ENV := .vllm-env
+VLLM_NEXT := .vllm-next
 BIN    := $(VENV)/bin
 LOG    := $(VENV)/install.log
 STORE  := quire/core/store
 NATIVE := $(wildcard $(STORE)/*.pyx $(STORE)/compiled/*.pxi $(STORE)/compiled/*/*.pxi)
 
-.PHONY: demo test lint docs wheel release bench fuzz soak attacks slow calls coverage debian constraints vllm-env clean
+.PHONY: demo test lint docs wheel release bench fuzz soak attacks slow calls coverage debian constraints vllm-env vllm-next clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/ready
@@ -45,7 +46,8 @@ lint: $(VENV)/ready
 	@$(BIN)/ruff format --check --quiet .
 	@echo "== mypy"
 	@$(BIN)/mypy --strict quire fuzzing tests
-	@MYPYPATH=benchmarks $(BIN)/mypy --strict benchmarks/bench.py benchmarks/ab.py examples/engine.py
+	@MYPYPATH=benchmarks:examples $(BIN)/mypy --strict benchmarks/bench.py benchmarks/ab.py examples/overlap.py
+	@$(BIN)/mypy --strict -p benchmarks.vllm_gpu
 
 # The site, in build/site. Once its tools are in .venv it is built without the network; whatever does not resolve is an error.
 docs: $(VENV)/ready $(VENV)/docs
@@ -100,18 +102,30 @@ constraints: $(VENV)/others
 vllm-env: $(VLLM_ENV)/ready
 
 $(VLLM_ENV)/ready: benchmarks/vllm-requirements.txt
-	@echo "== making $(VLLM_ENV)"
-	@$(PYTHON) -m venv $(VLLM_ENV)
-	@$(VLLM_ENV)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
-	@$(VLLM_ENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/vllm-requirements.txt
-	@$(VLLM_ENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(VLLM)
-	@$(VLLM_ENV)/bin/python -m pip install --quiet --disable-pip-version-check setuptools Cython
-	@QUIRE_PURE=0 $(VLLM_ENV)/bin/python setup.py build_ext --inplace > $(VLLM_ENV)/build.log 2>&1 || { tail -40 $(VLLM_ENV)/build.log; exit 1; }
+	@$(call VLLM_INTO,$(VLLM_ENV),$(VLLM))
 	@echo "== PYTHONPATH=. $(VLLM_ENV)/bin/python -m tests.integrations.vllm_exact --model llama --abort"
 	@touch $@
 
+# The newest vLLM there is, by name and in an environment of its own: what changed in its base class of connectors is printed,
+# then the toy lines run. CI does it every week; the environment is made anew each time.
+vllm-next: benchmarks/vllm-requirements.txt
+	@rm -rf $(VLLM_NEXT)
+	@$(call VLLM_INTO,$(VLLM_NEXT),$(firstword $(subst ==, ,$(VLLM))))
+	@PYTHONPATH=. $(VLLM_NEXT)/bin/python -m tests.integrations.operating.vllm_next --at $(VLLM_NEXT) $(ARGS)
+
+define VLLM_INTO
+echo "== making $(1)"; $(PYTHON) -m venv $(1) \
+  && $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH) \
+  && $(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/vllm-requirements.txt \
+  && $(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(2) \
+  && { $(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(TRITON) \
+    || echo "*** $(TRITON) cannot be had here: vLLM's V2 model runner (--v2) is left out"; } \
+  && $(1)/bin/python -m pip install --quiet --disable-pip-version-check setuptools Cython \
+  && { QUIRE_PURE=0 $(1)/bin/python setup.py build_ext --inplace > $(1)/build.log 2>&1 || { tail -40 $(1)/build.log; exit 1; }; }
+endef
+
 clean:
-	rm -rf $(VENV) $(VLLM_ENV) build dist *.egg-info .coverage htmlcov .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_ENV) $(VLLM_NEXT) build dist *.egg-info .coverage htmlcov .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f $(STORE)/*.so $(STORE)/*.pyd $(STORE)/_compiled.c
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -29,7 +29,7 @@ from quire.tiers.disk import DiskIO, DiskTier
 from quire.tiers.disk.calls.files import REAL_FILES
 from quire.tiers.disk.log.frames import ManifestHead
 from quire.tiers.disk.log.manifest import Manifest
-from quire.tiers.disk.log.read import read_manifest
+from quire.tiers.disk.log.read_manifest import read_manifest
 
 PAGE = 1 << 20
 FINGERPRINT = bytes(32)

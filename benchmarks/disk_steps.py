@@ -31,8 +31,8 @@ import numpy as np
 
 from quire import Prefetch, Refusal, Request
 from quire.engine import Engine, EngineConfig, Sampling, load
+from quire.engine.memory.disk_side import DiskConfig
 from quire.engine.model import smollm2
-from quire.engine.outer.disk_side import DiskConfig
 
 ANSWERS, BLOCKS, KEPT = 4, 8, 60  # blocks of one prompt that comes from elsewhere; prompts until one is read again
 PROMPTS = 400  # different ones: more than host memory and disk have room for

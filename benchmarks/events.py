@@ -125,7 +125,7 @@ def in_process(batches: list[EventBatch]) -> dict[str, float]:
 
 def one_pass(batches: list[EventBatch]) -> dict[str, float]:
     """Nanoseconds per block event: ledger with digest, encoding, decoding, hearing; and bytes."""
-    names = Names.of(cache_of(True).config)
+    names = Names.from_config(cache_of(True).config)
     total = sum(len(batch.hashes) for batch in batches)
     ledger, maker, index = open_store().Ledger(1, 1), PayloadMaker(names, "map", Archive(10, 1 << 20)), Index()
     index.add("w")
@@ -207,7 +207,7 @@ def looking_up(workers: int) -> dict[str, float]:
     index = Index()
     tokens = prompts(1)[0]
     cache = cache_of(True)
-    maker = PayloadMaker(Names.of(cache.config), "map", Archive(10, 1 << 24))
+    maker = PayloadMaker(Names.from_config(cache.config), "map", Archive(10, 1 << 24))
     for number, other in enumerate([*prompts(12), tokens]):
         serve(cache, number, other)
     payload = maker.make(cache.take_events(whole=True))
@@ -224,7 +224,7 @@ def repairing(lost: int, kept: int) -> dict[str, float]:
     """Bytes fetched when so many batches in a row are lost and the publisher still has `kept`."""
     index = Index()
     index.add("w")
-    maker = PayloadMaker(Names.of(cache_of(True).config), "map", Archive(kept, 1 << 30))
+    maker = PayloadMaker(Names.from_config(cache_of(True).config), "map", Archive(kept, 1 << 30))
     missing = 0
     for number, batch in enumerate(long_batches(60)):
         seq, payload = maker.make(batch)

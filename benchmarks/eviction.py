@@ -1,74 +1,129 @@
-"""Which eviction order saves more: generated workloads through a cache of one tier or two, by the clock of arrivals.
+"""Which eviction order saves more, on which load: one table, made in as many pieces and processes as are wanted.
 
-    python benchmarks/eviction.py [--blocks 1000,3000,10000] [--host 0] [--seeds 3] [--workloads agents,pairs] [--json]
+    python benchmarks/eviction.py --all [--conversation FILE] [--synthetic FILE] [--weka FOLDER] [--every 10]
+                                  [--cells cells.json] [--jobs 4]
+    python benchmarks/eviction.py --rows agents,mixed --columns lru,finish,optimum ...      a part of it
 
-Every workload is an hour of requests, about 45 blocks a second, so that with 1,000 blocks LRU keeps one for some twenty
-seconds. A request is admitted, computed and released at its arrival: nothing is held, nothing waits. Recorded traces
-are `quire replay`'s; benchmarks/README.md has the commands.
-
-    agents   steps of tool loops: one of five system prompts, then 2 to 6 blocks more with every step, 5 to 60 s apart
-    coding   a project's files (100 to 200 blocks), an edit behind them every 2 to 20 s; projects come and go
-    pairs    chats of two turns, 20 to 120 s apart: the second one is the first and a little more, then never again
-    scan     nine of ten requests are documents nobody asks for again; the others are chats that go on for minutes
-    change   pairs for half an hour, agents from then on
+`benchmarks/orders.py` says what rows and columns are. Each cell is one run, and each run one process. With `--cells`
+finished ones are kept in a file and not measured again: stop it at any time, and go on with the same words. Cells are
+of one state of the code: name another file after a change. `--every 10` takes a tenth of the agents' sessions, and of
+the blocks. At the end the table is printed: prompt tokens found in %; in brackets thousands of token-equivalents that
+a request costs in the mean and, with two tiers, thousands of blocks that came up from the host. A cell that is not
+measured yet is "..."; one that makes no sense is "-".
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import os
 import sys
-from collections.abc import Callable, Iterator
-from random import Random
+from collections.abc import Iterator
+from itertools import groupby
+from multiprocessing import get_context
+from pathlib import Path
 
-from loads import Asked, agents, change, coding, pairs, scan
-from scales import run
+from orders import COLUMNS, Cell, Given, Row, paths, rows
 
-from quire import CacheConfig, TierConfig
-from quire.core.records.config import Eviction
-
-BLOCK = 16
-
-WORKLOADS: dict[str, Callable[[Random], Iterator[Asked]]] = {
-    "agents": agents, "coding": coding, "pairs": pairs, "scan": scan, "change": change,
-}  # fmt: skip
+Key = str  # load | size | column
+ROWS: list[Row] = []  # processes begin as copies of this one, with the load in hand
 
 
-def hit_rate(asked: list[Asked], blocks: int, host: int, eviction: Eviction) -> float:
-    """Share of all blocks that were found."""
-    longest = max(len(text) for _, text in asked) + 1
-    tiers = (TierConfig("device", blocks), *((TierConfig("host", host),) if host else ()))
-    config = CacheConfig(
-        tiers, BLOCK, max_sequences=2, max_length=longest * BLOCK, partial_reuse=False, eviction=eviction
-    )
-    return run(asked, config, speed=1, most=blocks).rate / 100
+class Cells:
+    """What was measured, kept in a file if there is one."""
+
+    def __init__(self, path: Path | None, given: Given) -> None:
+        self._path, self._given = path, given._asdict()
+        self.found: dict[Key, Cell | None] = {}
+        if path is None or not path.exists():
+            return
+        told = json.loads(path.read_text(encoding="utf-8"))
+        if told["given"] != self._given:
+            sys.exit(f"{path} has cells of {told['given']}, and {self._given} was asked: name another file")
+        self.found = {key: None if cell is None else Cell(*cell) for key, cell in told["cells"].items()}
+
+    def add(self, key: Key, cell: Cell | None) -> None:
+        """One more; the file is whole at any time."""
+        self.found[key] = cell
+        if self._path is None:
+            return
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps({"given": self._given, "cells": self.found}, indent=1), encoding="utf-8")
+        new.replace(self._path)
+
+
+def key_of(row: Row, column: str) -> Key:
+    return f"{row.load} | {row.size} | {column}"
+
+
+def measured(job: tuple[int, str]) -> tuple[Key, Cell | None]:
+    """One cell, in a process of its own."""
+    row, column = ROWS[job[0]], job[1]
+    return key_of(row, column), row.measure(column)
+
+
+def measure(columns: list[str], cells: Cells, jobs: int) -> None:
+    """All that is missing, load by load."""
+    missing = [(nth, column) for nth, row in enumerate(ROWS) for column in columns
+               if key_of(row, column) not in cells.found]  # fmt: skip
+    for _, group in groupby(missing, lambda job: ROWS[job[0]].load):
+        work = list(group)
+        ROWS[work[0][0]].prepare()
+        with get_context("fork").Pool(min(jobs, len(work)), maxtasksperchild=1) as pool:
+            for key, cell in pool.imap_unordered(measured, work):
+                cells.add(key, cell)
+                print(f"{key}: {told_of(cell)}", file=sys.stderr, flush=True)
+
+
+def table(columns: list[str], cells: Cells) -> Iterator[str]:
+    """As Markdown."""
+    yield f"| load | blocks | {' | '.join(columns)} |"
+    yield "|---" * (len(columns) + 2) + "|"
+    for row in ROWS:
+        keys = [key_of(row, column) for column in columns]
+        told = [told_of(cells.found[key]) if key in cells.found else "..." for key in keys]
+        yield f"| {row.load} | {row.size} | {' | '.join(told)} |"
+
+
+def told_of(cell: Cell | None) -> str:
+    if cell is None:
+        return "-"
+    more = [f"{number / 1000:.1f}" for number in cell[1:] if number is not None]
+    return f"{cell.rate:.1f}" + (f" ({', '.join(more)})" if more else "")
+
+
+def options(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--all", action="store_true", help="every row that can be had")
+    what.add_argument("--rows", metavar="NAMES", help="loads that begin so, such as conversation,agents")
+    parser.add_argument("--columns", default=",".join(COLUMNS), help="default: %(default)s")
+    parser.add_argument("--conversation", default="sample", metavar="FILE")
+    parser.add_argument("--synthetic", metavar="FILE")
+    parser.add_argument("--weka", metavar="FOLDER", help="recorded agents, as in kv-cache-tester/traces")
+    parser.add_argument("--every", type=int, default=1, help="one agent session in so many")
+    parser.add_argument("--seed", type=int, default=1, help="of when agents' sessions begin")
+    parser.add_argument("--cells", type=Path, metavar="FILE", help="finished cells, read and written")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per core)")
+    parser.add_argument("--show", action="store_true", help="measure nothing: the table of what --cells has")
+    return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--blocks", default="1000,3000,10000")
-    parser.add_argument("--host", type=int, default=0, help="blocks of a second tier")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--workloads", default=",".join(WORKLOADS))
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args(argv)
-    rows = []
-    for name in options.workloads.split(","):
-        for blocks in map(int, options.blocks.split(",")):
-            rates: dict[Eviction, list[float]] = {"lru": [], "adaptive": []}
-            for seed in range(options.seeds):
-                asked = list(WORKLOADS[name](Random(seed)))
-                for eviction, found in rates.items():
-                    found.append(hit_rate(asked, blocks, options.host, eviction))
-            old, new = (statistics.mean(found) for found in rates.values())
-            worst = min(b / a if a else 1.0 for a, b in zip(*rates.values(), strict=True))
-            rows.append({"workload": name, "blocks": blocks, "lru": old, "adaptive": new, "worst": worst})
-            if not options.json:
-                print(f"{name:8}{blocks:7,} blocks   lru {old:7.2%}   adaptive {new:7.2%}   worst seed {worst:.3f}")
-    if options.json:
-        print(json.dumps(rows, indent=2))
+    asked = options(argv)
+    given = Given(asked.conversation, asked.synthetic, asked.weka, asked.every, asked.seed)
+    missing = [str(path) for path in paths(given) if not path.exists()]
+    columns, known = asked.columns.split(","), list(rows(given))
+    ROWS[:] = known if asked.all else [row for row in known if row.load.startswith(tuple(asked.rows.split(",")))]
+    if missing or not ROWS or not set(columns) <= set(COLUMNS):
+        loads = ", ".join(dict.fromkeys(row.load for row in known))
+        told = f"no file {missing[0]}" if missing else f"rows are {loads}; columns {', '.join(COLUMNS)}"
+        print(told, file=sys.stderr)
+        return 2
+    cells = Cells(asked.cells, given)
+    measure([] if asked.show else columns, cells, asked.jobs)
+    print("\n".join(table(columns, cells)))
     return 0
 
 

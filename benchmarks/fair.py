@@ -28,7 +28,6 @@ from typing import Any
 import torch
 
 from quire.engine import Engine, EngineConfig, Model, Sampling, Stats
-from quire.engine.step import report
 
 SMALL, PROMPT, ANSWER = 10, 24, 4  # tenants, tokens
 ROWS, TOKENS = 16, 256  # sequences and tokens of a step
@@ -40,14 +39,16 @@ def tiny() -> Model:
     """A small Llama with random weights."""
     from transformers import AutoModelForCausalLM, LlamaConfig
 
-    from quire.engine import of
+    from quire import engine
+
+    from_module = getattr(engine, "from_module", None) or engine.of  # a checkout of before 0.2
 
     torch.manual_seed(1)
     shape = LlamaConfig(
         vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=1024,
     )  # fmt: skip
-    return of(AutoModelForCausalLM.from_config(shape).eval().requires_grad_(False))
+    return from_module(AutoModelForCausalLM.from_config(shape).eval().requires_grad_(False))
 
 
 def embedded() -> Model:
@@ -128,7 +129,7 @@ def table(numbers: dict[str, Any]) -> str:
 def cost(scheduling: str) -> dict[str, float]:
     """Microseconds of the scheduler per step, with 256 running sequences: alone, and with 256 more that wait."""
     model, found = tiny(), {}
-    report.perf_counter = time.process_time  # type: ignore[attr-defined]  # what other jobs take does not count
+    sys.modules[Stats.__module__].perf_counter = time.process_time  # type: ignore[attr-defined]  # what other jobs take does not count
     settings: Any = {"max_num_tokens": 512, "max_sequences": RUNNING, "max_length": 512, "max_waiting": 2000}
     fair = "scheduling" in {one.name for one in fields(EngineConfig)}  # or it is a checkout without turns
     if fair:

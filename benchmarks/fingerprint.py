@@ -14,7 +14,7 @@ from statistics import median
 
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from quire.engine import Model, of
+from quire.engine import Model, from_module
 from quire.engine.model.weights import weights_digest
 
 WIDTH = 1024
@@ -25,7 +25,7 @@ def model_of(gigabytes: float) -> Model:
     layer = 4 * (4 * WIDTH * WIDTH + 3 * WIDTH * 4 * WIDTH)  # bytes
     shape = {"hidden_size": WIDTH, "intermediate_size": 4 * WIDTH, "num_attention_heads": 16, "vocab_size": 512}
     layers = max(1, round(gigabytes * 1e9 / layer))
-    return of(AutoModelForCausalLM.from_config(LlamaConfig(num_hidden_layers=layers, **shape)))
+    return from_module(AutoModelForCausalLM.from_config(LlamaConfig(num_hidden_layers=layers, **shape)))
 
 
 def main() -> None:

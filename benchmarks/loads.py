@@ -28,6 +28,7 @@ from typing import Any
 HOUR = 3600.0
 Blocks = tuple[int, ...]
 Asked = tuple[float, Blocks]  # when, and which blocks
+Question = tuple[float, Blocks, Blocks]  # when, a text that others ask about too, and the question behind it
 
 
 class Names:
@@ -153,13 +154,18 @@ def daily(rng: Random, users: int = 60, days: int = 40) -> Iterator[Asked]:
 
 def drift(rng: Random, requests: int = 6000, texts: int = 40, life: int = 8) -> Iterator[Asked]:
     """Texts of about the same popularity; after every so many requests the oldest is replaced."""
-    names = Names()
+    for now, text, question in drifting_texts(rng, Names(), requests, texts, life):
+        yield now, text + question
+
+
+def drifting_texts(rng: Random, names: Names, requests: int, texts: int, life: int) -> Iterator[Question]:
+    """What `drift` asks, here and in `windows.py`."""
     known = [names.some(rng.randint(10, 30)) for _ in range(texts)]
     for nth in range(requests):
         if nth % life == life - 1:
             known.pop(0)
             known.append(names.some(rng.randint(10, 30)))
-        yield nth * 60.0, rng.choice(known) + names.some(rng.randint(1, 3))
+        yield nth * 60.0, rng.choice(known), names.some(rng.randint(1, 3))
 
 
 def popular(rng: Random, requests: int = 6000, texts: int = 400) -> Iterator[Asked]:
@@ -186,14 +192,19 @@ def loop(rng: Random, rounds: int = 60, texts: int = 70) -> Iterator[Asked]:
 
 def shift(rng: Random, requests: int = 6000, texts: int = 100, every: int = 1500) -> Iterator[Asked]:
     """Everything popular is replaced at once."""
-    names: Names = Names()
+    for now, text, question in shifting_texts(rng, Names(), requests, texts, every):
+        yield now, text + question
+
+
+def shifting_texts(rng: Random, names: Names, requests: int, texts: int, every: int) -> Iterator[Question]:
+    """What `shift` asks, here and in `windows.py`."""
     known: list[Blocks] = []
     weights = [1 / (rank + 1) ** 0.8 for rank in range(texts)]
     for nth in range(requests):
         if nth % every == 0:
             known = [names.some(rng.randint(5, 40)) for _ in range(texts)]
         (text,) = rng.choices(known, weights)
-        yield nth * 1.0, text + names.some(rng.randint(1, 6))
+        yield nth * 1.0, text, names.some(rng.randint(1, 6))
 
 
 LOADS: dict[str, Callable[[Random], Iterator[Asked]]] = {

@@ -25,7 +25,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from quire.engine import Engine, EngineConfig, Model, Sampling, load
 from quire.engine.model import smollm2
-from quire.engine.model.load import of
+from quire.engine.model.load import from_module
 from quire.simulate.capacity.capacity_plan import MOST_OFF, PredictionCheck
 from quire.simulate.capacity.fleet import Fleet, played
 from quire.simulate.setup.engine_pace import Pace
@@ -148,7 +148,7 @@ def small_llama() -> Model:
         vocab_size=2048, hidden_size=256, intermediate_size=768, num_hidden_layers=4, num_attention_heads=8,
         num_key_value_heads=4, max_position_embeddings=2048,
     )  # fmt: skip
-    return of(LlamaForCausalLM(config).eval())
+    return from_module(LlamaForCausalLM(config).eval())
 
 
 def main() -> int:

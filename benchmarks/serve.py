@@ -24,7 +24,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
 
-from quire.engine import LLM, EngineConfig, of
+from quire.engine import LLM, EngineConfig, from_module
 from quire.serve import Server, ServeSettings, Service, bind
 
 TALK = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
@@ -64,7 +64,7 @@ def instant_llm(at_once: int, length: int = 4096) -> LLM:
         num_key_value_heads=1, head_dim=8, max_position_embeddings=length, eos_token_id=None,
     )  # fmt: skip
     words = tokenizer()
-    model = of(AutoModelForCausalLM.from_config(config, dtype=torch.float32), words)
+    model = from_module(AutoModelForCausalLM.from_config(config, dtype=torch.float32), words)
     object.__setattr__(model, "module", Instant(model.module, words.convert_tokens_to_ids("a")))
     pages = at_once * (length // 64) + 64
     settings = EngineConfig(

@@ -29,7 +29,7 @@ os.environ.setdefault("NIXL_LOG_LEVEL", "ERROR")
 from quire import LayerGroup, Request
 from quire.tiers import ArenaTier
 from quire.transfer import BlockLists, Endpoint, Key, Limits, NixlLink, Source, StagedView, TcpLink, layout_of
-from quire.transfer.geometry.rows import Rows
+from quire.transfer.geometry.byte_rows import Rows
 from quire.transfer.links.link import Received, WriteDone
 
 PAGE = 1 << 20

@@ -21,12 +21,12 @@ from typing import Any
 
 from quire import Cache
 from quire.integrations.vllm.common.cache_groups import cache_config
-from quire.integrations.vllm.common.options import ConnectorOptions
-from quire.integrations.vllm.common.orders import StepOrders, WorkerReport
+from quire.integrations.vllm.common.connector_options import ConnectorOptions
+from quire.integrations.vllm.common.worker_orders import StepOrders, WorkerReport
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 
 WINDOW = 1024  # tokens
-NOBODY = SimpleNamespace(request_id="")  # of whom nothing is computed
+NO_REQUEST = SimpleNamespace(request_id="")  # of whom nothing is computed
 
 
 class FullAttentionSpec(SimpleNamespace):
@@ -105,7 +105,7 @@ class Rig:
         for _ in range(3):
             self.timed("look again", lambda: side.look(request, 0))
         self.timed("place: order the load", lambda: side.place(request, table, gain))
-        self.timed("a step that only loads", lambda: self.order(NOBODY, 0, table))
+        self.timed("a step that only loads", lambda: self.order(NO_REQUEST, 0, table))
         assert self.last.loads
         self.timed("hear of the load", self.hear)
         self.step_ends()
@@ -164,23 +164,23 @@ class Rig:
         self.hear()
         if how == "preempted":
             row, gone = "new prompt, preempted: a step that stores all that is left", (request.request_id,)
-            self.timed(row, lambda: self.order(NOBODY, 0, table, gone=gone))
+            self.timed(row, lambda: self.order(NO_REQUEST, 0, table, gone=gone))
             self.timed("new prompt, preempted: hear of all that was left", self.hear)
             side.finish(request)
             return
         self.timed("new prompt: finish with the step that computed it", lambda: side.finish(request))
         if how == "one":
             row = "new prompt, over, its last block somebody's again: a step that stores it"
-            self.timed(row, lambda: self.order(NOBODY, 0, table, [table[0][-1]]))
+            self.timed(row, lambda: self.order(NO_REQUEST, 0, table, [table[0][-1]]))
             self.timed("new prompt, over: hear of that", self.hear)
         elif how == "all":
             row = "new prompt, over, all its blocks somebody's again at once: a step that stores them"
             all_of_them = [block for blocks in table for block in blocks]
-            self.timed(row, lambda: self.order(NOBODY, 0, table, all_of_them))
+            self.timed(row, lambda: self.order(NO_REQUEST, 0, table, all_of_them))
             self.timed("new prompt, over: hear of all that was left", self.hear)
         while side.stores.num_carried:
             over = "new prompt, over" if how == "none" else f"new prompt, over, {how} of its blocks stored before"
-            self.timed(f"{over}: each step that stores the rest", lambda: self.order(NOBODY, 0, table, [0]))
+            self.timed(f"{over}: each step that stores the rest", lambda: self.order(NO_REQUEST, 0, table, [0]))
             self.timed(f"{over}: hear of a part of it", self.hear)
 
     def hear_of_a_part(self) -> int:

@@ -20,7 +20,7 @@ from quire import Cache, CacheConfig, Request, TierConfig
 from quire.core.records.request import Int32
 from quire.core.state.claim import Refusal
 from quire.integrations.vllm.common.cache_groups import HOST, cache_config
-from quire.integrations.vllm.common.options import ConnectorOptions
+from quire.integrations.vllm.common.connector_options import ConnectorOptions
 
 BLOCK, WINDOW, PAGE, PART = 32, 1024, 64 << 10, 12  # tokens, tokens, bytes, blocks
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from fuzzing.world.plain import Blocks, ClaimFacts, ReceiptFacts, RefusalFacts
+from fuzzing.world.plain import Blocks, ClaimFacts, Closing, ReceiptFacts, RefusalFacts
 from quire import Claim, Refusal, Span
 from quire.core.state.claim import promise_of
 
@@ -29,3 +30,8 @@ def claim_facts(claim: Claim, receipt: ReceiptFacts | None) -> ClaimFacts:
         tuple(map(runs, claim.spans)), tuple(map(runs, claim.wanted_blocks)),
         receipt, claim.coming, claim.coming_pages, claim.junction or 0,
     )  # fmt: skip
+
+
+def firm(answer: Any) -> Any:
+    """An answer without what is free to differ."""
+    return answer.firm() if isinstance(answer, Closing) else answer

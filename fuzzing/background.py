@@ -1,4 +1,5 @@
-"""BackgroundCalls: what a cache under test is asked about its slow tier, and its bytes. A part of Subject."""
+"""BackgroundCalls: what a cache under test is asked about its slow tier, and its bytes; and what it is told of the
+future. A part of Subject."""
 
 from __future__ import annotations
 
@@ -6,9 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuzzing.lasting import Lasting
+from fuzzing.world import build
 from fuzzing.world.content import Content
 from fuzzing.world.plain import Ask, PlanFacts
 from quire import Cache, Plan, Prefetch, Prepared, Refusal, Request
+from quire.core.records.hint_words import BACKS
+
+WORDS = (None, *BACKS)  # hints by number
 
 
 class BackgroundCalls:
@@ -33,6 +38,10 @@ class BackgroundCalls:
             return (made.group, made.need, made.have), None
         self.prefetches[key] = made
         return made.end, self._plan(made.plan)
+
+    def hint(self, ask: Ask, back: int, keep: int) -> int:
+        """Text that is stored comes back then."""
+        return self.cache.hint(build.int32(ask.tokens), WORDS[back], build.SCOPES[ask.scope], keep)
 
     def close_prefetch(self, key: str) -> None:
         """Its request is cancelled."""

@@ -35,7 +35,9 @@ class Choices:
         self.world = random_world(self.rng, mix)
         self.scale = self.world.scale
         self.habits = self._habits()
-        self.shares = self.habits.shares(self.world.slow)
+        dice = Random(f"{seed} ahead")  # not those of the calls: worlds without steps in flight stay as they were
+        self.depth = dice.randint(1, 4) if dice.random() < 0.4 else 0  # steps in flight at once
+        self.shares = self.habits.shares(self.world.slow, bool(self.depth))
         self.due: dict[str, int] = {}  # open batch -> call before which it is not admitted
         self.burst = 0  # runs of plans that are still to fail
         usual = CHECKS if self.scale == 1 else SELDOM
@@ -93,7 +95,7 @@ class Choices:
 
     def budget(self) -> Budget:
         """Mostly no limit at all."""
-        tokens = self.rng.randint(1, 40 * self.scale) if self.chance(0.3) else None
+        tokens = self.rng.randrange(40 * self.scale) if self.chance(0.3) else None
         chunk = self.rng.randint(1, 12 * self.scale) if self.chance(0.3) else None
         return Budget(tokens, chunk, self.chance(0.1))
 

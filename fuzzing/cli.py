@@ -7,6 +7,7 @@ replay (a list of calls) -^                                   \\--> subject    t
 from __future__ import annotations
 
 import json
+import re
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -15,11 +16,15 @@ from random import SystemRandom
 from tempfile import gettempdir
 
 from fuzzing.lists.calls import load
+from fuzzing.lists.incidents import IncidentShrinker, failure_of, incident_test
 from fuzzing.lists.replay import outcome
 from fuzzing.lists.shrink import Shrinker, as_test
 from fuzzing.session import Limits, Report, run_session
 from fuzzing.subject import StoreName, available_stores
 from fuzzing.world.worlds import LONG, MIXES
+from quire.incidents.files.incident_file import load as read_incident
+from quire.incidents.incidents import SUFFIX
+from quire.incidents.play.player import IncidentPlayer
 
 __all__ = ["main"]
 
@@ -59,6 +64,8 @@ def _run(options: Namespace, stores: tuple[StoreName, ...]) -> Path | None:
 
 def _replay(path: Path, stores: tuple[StoreName, ...]) -> Path | None:
     """The calls of a file; the file itself when they fail."""
+    if path.name.endswith(SUFFIX):
+        return _replay_incident(path, stores)
     recording = load(path)
     failure = outcome(recording, stores).failure
     said = "no mismatch" if failure is None else failure
@@ -66,8 +73,31 @@ def _replay(path: Path, stores: tuple[StoreName, ...]) -> Path | None:
     return None if failure is None else path
 
 
+def _replay_incident(path: Path, stores: tuple[StoreName, ...]) -> Path | None:
+    """Calls that a real cache has seen: exactly, if they are all there, and for what goes wrong with them."""
+    incident = read_incident(path)
+    for store in stores if incident.start is None else ():
+        IncidentPlayer(incident, store=store).run()
+    failure = failure_of(incident.config, incident.calls, stores[-1])
+    print(f"{len(incident.calls)} calls of {path} on {' and '.join(stores)}: {failure or 'nothing goes wrong'}")
+    return None if failure is None else path
+
+
+def _shrink_incident(path: Path, stores: tuple[StoreName, ...]) -> None:
+    incident, name = read_incident(path), path.name.split(".")[0]
+    shrinker = IncidentShrinker(incident, stores[-1], _shrinking if sys.stderr.isatty() else None)
+    short = shrinker.shortest(incident)
+    target = path.with_name(f"{name}-short{SUFFIX}")
+    short.save(target)
+    print(f"\n# {len(short.calls)} calls are left after {shrinker.tries:,} tries: {target}")
+    print(incident_test(short, re.sub(r"\W", "_", name)))
+
+
 def _shrink(path: Path, stores: tuple[StoreName, ...]) -> None:
     """The shortest list that still fails, as a test and as a file."""
+    if path.name.endswith(SUFFIX):
+        _shrink_incident(path, stores)
+        return
     try:
         shrinker = Shrinker(load(path), stores, _shrinking if sys.stderr.isatty() else None)
     except ValueError as error:  # a failure that only rare comparisons show

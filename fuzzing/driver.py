@@ -104,6 +104,29 @@ class Driver(Choices):
         if self.chance(0.8):
             self.player.tell_late() if self.chance(0.2) else self.tell()
 
+    def fly(self) -> None:
+        """A step is launched, and the next one handed out before that is committed."""
+        if len(self.player.steps) >= self.depth:
+            self.land()
+        able = self.player.launchable()
+        if able or self.chance(0.1):
+            self.player.launch(self.some(able))
+        ready = [name for name, row in self.player.rows.items() if row.prompt <= row.handed and not any(row.peaks)]
+        if ready and self.chance(0.8):
+            self.player.grow(self.some(ready), None, self.rng.choice((1, 1, 1, 1, 2, 3)))
+        if self.chance(0.5):
+            self.player.add((), self.budget(), self.prompts())
+
+    def land(self) -> None:
+        """The oldest step in flight has run."""
+        if self.player.steps:
+            self.player.land(self.rng.randrange(1, 1 << 30))
+
+    def crash(self) -> None:
+        """A step in flight fails."""
+        if self.player.steps:
+            self.player.crash(self.rng.randrange(len(self.player.steps)))
+
     def grow_ahead(self) -> None:
         """A scheduler that does not wait for its engine: the next token of what is being computed."""
         running = [name for name in self.player.untold if not any(self.player.rows[name].peaks)]
@@ -157,6 +180,8 @@ class Driver(Choices):
         num_tokens = self.rng.choice((1, 1, 1, 2, 3)) * (self.scale if self.chance_where_long(0.3) else 1)
         names = self.some(list(self.player.rows), 3)
         tokens = [[self.asks.token() for _ in range(num_tokens)] for _ in names]
+        if self.trial.operations % 2:  # some get fewer
+            tokens = [some[: max(0, num_tokens - nth)] for nth, some in enumerate(tokens)]
         if names:
             self.player.grow(names, None if self.chance(0.1) else tokens, num_tokens)
 
@@ -183,7 +208,7 @@ class Driver(Choices):
         waiting = [name for name, row in self.player.rows.items() if row.ahead]
         for name in self.some(waiting, 1) if waiting and self.chance(0.3) else self.one():
             self.asks.remember(self.player.rows[name])
-            self.player.release(name, self.chance(0.85))
+            self.player.release(name, self.chance(0.85), self.rng.choice((0, 0, 1, 2, 3)))
 
     def suspend(self) -> None:
         """Preempt a sequence."""
@@ -279,9 +304,14 @@ class Driver(Choices):
         ask = self.asks.make(self.player.name("t"))
         self.player.truncate(ask, self.rng.randint(0, len(ask.tokens)))
 
+    def hint(self) -> None:
+        """Say of something that was asked before when it comes back."""
+        ask = self.asks.make(self.player.name("t"))
+        self.player.hint(ask, self.rng.randrange(4), self.rng.randint(0, len(ask.tokens)) if self.chance(0.5) else 0)
+
     def clear(self) -> None:
         """Forget everything."""
-        self.player.clear()
+        self.player.clear(self.trial.operations % 3 > 0)
 
     def forget(self) -> None:
         """Forget a LoRA, a salt or an epoch."""

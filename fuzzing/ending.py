@@ -26,6 +26,8 @@ class Last(NamedTuple):
 
 def wind_up(player: Player, lasts: Sequence[Last] = (), chunk: int | None = None) -> None:
     """End everything: prompts first, with holds in place; then one sequence alone; then requests alone."""
+    while player.steps:
+        player.land()
     for key in list(player.open):
         player.drop_claim(key)
     for key in list(player.found):

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Some
+from typing import Any
+
+import numpy as np
+
+from fuzzing.world.build import int32
 from fuzzing.world.content import Content, encoded
 from fuzzing.world.plain import Ask, World
-from quire import Cache, Sequence, Snapshot, Span
+from quire import Cache, Plan, Sequence, Snapshot, Span
 
+RUBBISH = 0xDDDD
 Wants = tuple[tuple[Span, ...], ...]  # per group, blocks
 
 
@@ -15,13 +22,14 @@ class Engine:
     def __init__(self, world: World, cache: Cache, content: Content) -> None:
         self.world, self.cache, self.content = world, cache, content
         self.told: dict[Sequence, tuple[Snapshot, ...]] = {}  # states to write inside the span handed out last
+        self.writes: list[list[tuple[int, Any, list[int], range]]] = []  # of each step in flight: group, slots, what
         self.wanted: dict[Sequence, Wants] = {}  # sequences that only decode: what a transfer must bring first
 
-    def compute(self, live: Sequence, ask: Ask, numbers: list[int]) -> None:
-        """A step: KV of the tokens that have none, and the new state; or what a transfer brings instead."""
+    def compute(self, live: Sequence, ask: Ask, numbers: list[int], since: int) -> None:
+        """A step: KV of the tokens behind `since`, and the new state; or what a transfer brings instead."""
         brought = self.wanted.get(live)
         for group, position, slot in self.told.get(live, ()):
-            if live.computed < position <= len(numbers):
+            if since < position <= len(numbers):
                 self.content.write_state(group, slot, numbers[position - 1])
         for group, layer in enumerate(self.cache.config.groups):
             slots = self.cache.table(group)[live.row]
@@ -32,10 +40,34 @@ class Engine:
                 made = cross_numbers(ask)
                 self.content.write(group, slots, made, range(self._encoded(live), len(made)))
             elif brought is None:
-                self.content.write(group, slots, numbers, range(live.computed, len(numbers)))
+                self.content.write(group, slots, numbers, range(since, len(numbers)))
             else:
                 places = self._places(brought[group])
                 self.content.write(group, slots, numbers, [place for place in places if place < len(numbers)])
+
+    def launch(self, live: Sequence, numbers: list[int], since: int) -> None:
+        """What the step last begun writes for a sequence: its KV comes at any time until the step is closed."""
+        for group, layer in enumerate(self.cache.config.groups):
+            if layer.kind == "state":
+                self.writes[-1].append((group, live.state_slot(group), numbers, range(0)))
+            elif layer.kind != "cross":
+                slots = self.cache.table(group)[live.row].copy()
+                self.writes[-1].append((group, slots, numbers, range(since, len(numbers))))
+
+    def land(self) -> None:
+        """The KV of the oldest step in flight comes once more, as late as it may."""
+        for group, slots, numbers, places in self.writes.pop(0):
+            if places:
+                self.content.write(group, slots, numbers, places)
+
+    def crash(self, nth: int) -> None:
+        """What steps write that fail is rubbish, states too."""
+        for group, slots, numbers, places in (write for writes in self.writes[nth:] for write in writes):
+            if places:
+                self.content.write(group, slots, [number ^ RUBBISH for number in numbers], places)
+            else:
+                self.content.write_state(group, slots, numbers[-1] ^ RUBBISH)
+        del self.writes[nth:]
 
     def _places(self, spans: tuple[Span, ...]) -> list[int]:
         size = self.world.block_size
@@ -69,3 +101,13 @@ class Engine:
 def cross_numbers(ask: Ask) -> list[int]:
     """What an encoder makes for a request."""
     return [] if ask.encoder is None else encoded(ask.scope_root, ask.encoder.meaning, len(ask.places))
+
+
+def grow(cache: Cache, rows: list[Sequence], tokens: Some[Some[int]] | None, num_tokens: int) -> Plan | None:
+    """As many tokens for each, or for each its own number."""
+    if tokens is None:
+        return cache.grow(rows, num_tokens=num_tokens)
+    if len({*map(len, tokens)}) == 1:
+        return cache.grow(rows, np.array(tokens, np.int32))
+    counts = int32([len(some) for some in tokens])
+    return cache.grow(rows, int32([one for some in tokens for one in some]), num_tokens=counts)

@@ -30,7 +30,7 @@ def _wrong_anytime(subject: Subject, ask: Ask) -> Iterator[Wrong]:
     cache, request = subject.cache, build.request(ask)
     yield "claim one id twice", lambda: cache.claim([request, request])
     yield "claim for an unknown purpose", lambda: cache.claim([request], "fun")  # type: ignore[arg-type]
-    yield "no budget at all", lambda: cache.add_sequence_batch([request], token_budget=0)
+    yield "no budget at all", lambda: cache.add_sequence_batch([request], token_budget=-1)
     yield "finish a plan to come", lambda: cache.finish(Plan(1 << 30, np.empty((0, 11), np.int32)))
     yield "grow a row that does not live", lambda: cache.grow(np.array([subject.world.rows], np.int32))
     yield "keep less than nothing", lambda: cache.truncate(request, -1)
@@ -50,10 +50,9 @@ def _wrong_for_groups(subject: Subject, ask: Ask) -> Iterator[Wrong]:
     if world.has_state:
         longer = replace(request, length=len(ask.tokens) + 1)
         yield "room for tokens that no state knows", lambda: cache.claim([longer])
-    if not world.is_plain:
-        inside = replace(request, snapshots=(world.block_size + 1,))
-        yield "a snapshot inside a block", lambda: cache.claim([inside])
     end = len(ask.tokens)
+    yield "a resume point behind the prompt", lambda: replace(request, resume_points=[end + 1])
+    yield "a resume point at nothing", lambda: replace(request, resume_points=[0])
     yield "an uncut span beyond the prompt", lambda: replace(request, uncut=[Span(0, end + 1)])
     yield "uncut spans that overlap", lambda: replace(request, uncut=[Span(0, 1), Span(0, end)])
     yield "an uncut span of nothing", lambda: replace(request, uncut=[Span(0, 0)])

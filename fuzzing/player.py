@@ -6,14 +6,16 @@ It computes only what was handed out last, runs plans in order, and finishes the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 from fuzzing.compare import same
 from fuzzing.lists.calls import recorded
 from fuzzing.misuse import misuses, refused
 from fuzzing.oracle.pools import OFFLOAD
+from fuzzing.overlap import coming
+from fuzzing.tree_calls import TreeCalls
 from fuzzing.trial import Bad
-from fuzzing.view import View
 from fuzzing.world import build
 from fuzzing.world.plain import Admission, Ask, Budget, Skip
 
@@ -21,7 +23,7 @@ NO_LIMITS = Budget()
 AGES = (10, 30)  # calls after which a claim counts as kept open
 
 
-class Player(View):
+class Player(TreeCalls):
     """The engine's side of one world."""
 
     # -- admission ---------------------------------------------------------------------------------------------------
@@ -152,6 +154,42 @@ class Player(View):
         """Part of a transfer, or more than was handed out: refused."""
         self.trial.do("commit", [name], [computed])
 
+    @recorded
+    def launch(self, names: Sequence[str] = ()) -> None:
+        """Steps of the model on some sequences, told only when the engine hears of them."""
+        self.settle()
+        able = self.launchable()
+        self.trial.launch([name for name in names if name in able])
+        self.trial.reached[f"{len(self.steps)} steps in flight"] += 1
+
+    @recorded
+    def land(self, dice: int = 0) -> None:
+        """The oldest step in flight has run; with dice some of it does not count, or some tokens come later."""
+        rng, step = Random(dice), self.steps[0]
+        extra = max(kind.extra or 0 for kind in self.world.kinds)
+        most = self.world.blocks(self.world.max_length) * self.world.block_size - extra
+        marks, tokens = list[int](), list[list[int]]()
+        for row, _, end in step.parts:
+            known, short = len(row.tokens), dice and rng.random() < 0.1
+            reach = end + 1 if not dice or rng.random() < 0.8 else end
+            if row.ending is not None and dice and rng.random() < 0.5:
+                reach = known
+            tokens.append(coming(row, known, min(reach, most)) if end >= row.prompt else [])
+            cut = short and not self.world.has_state  # a state that has moved on cannot be computed again
+            marks.append(rng.randint(min(row.computed, end), end) if cut else end)
+            self.trial.reached["ended in flight"] += row.ending is not None
+        wrong = self.steps[-1]
+        if dice and rng.random() < 0.05 and (self.steps[1:] or any(row.ending is None for row, *_ in wrong.counts())):
+            too_far = [end + 1 for _, _, end in wrong.parts]
+            self.trial.do("land", len(self.steps) - 1, too_far, [[] for _ in wrong.parts])
+        self.trial.land(marks if dice else None, tokens)
+
+    @recorded
+    def crash(self, nth: int = 0) -> None:
+        """A step in flight fails, and those behind it."""
+        self.trial.crash(nth)
+        self._look_after_losses()
+
     def _tell_first(self, name: str) -> None:
         """A state that has moved on without being told must not be copied as what it was, nor taken back."""
         if self.world.has_state and name in self.untold:
@@ -164,7 +202,10 @@ class Player(View):
         """More tokens, or slots only, for those that are not too long for it; False without room."""
         extra = max(kind.extra or 0 for kind in self.world.kinds)
         last = self.world.blocks(self.world.max_length) * self.world.block_size - extra
-        fit = [place for place, name in enumerate(names) if len(self.rows[name].tokens) + num_tokens <= last]
+        ends = [len(self.rows[name].tokens) if tokens else self.rows[name].handed for name in names]
+        fit = [place for place, end in enumerate(ends) if end + num_tokens <= last]
+        if tokens:  # what a step in flight makes comes with its commit
+            fit = [place for place in fit if self.rows[names[place]].launched <= ends[place]]
         some = None if tokens is None else [tokens[place] for place in fit]
         return not fit or self.trial.do("grow", [names[place] for place in fit], some, num_tokens) is not None
 
@@ -190,9 +231,9 @@ class Player(View):
             self.forked |= {name, *forks}
 
     @recorded
-    def release(self, name: str, store: bool = True) -> None:
+    def release(self, name: str, store: bool = True, back: int = 0) -> None:
         """A sequence ends; one whose last step was not told is kept as far as it was."""
-        self.trial.do("release", name, store)
+        self.trial.do("release", name, store, back)
         self._forget(name)
 
     @recorded
@@ -291,38 +332,6 @@ class Player(View):
         self.trial.reached["lost a page"] += closing.plan is not None
         self._look_after_losses()
 
-    # -- tree, tiers, time -------------------------------------------------------------------------------------------
-
-    @recorded
-    def truncate(self, ask: Ask, keep: int = 0) -> None:
-        """Forget the end of something; open claims keep what they found."""
-        if self.open:
-            self.trial.reached["truncated under claims"] += 1
-        self.trial.do("truncate", ask, keep)
-
-    @recorded
-    def clear(self) -> None:
-        """Forget everything; open claims keep what they found."""
-        if self.open:
-            self.trial.reached["cleared under claims"] += 1
-        self.trial.do("clear")
-
-    @recorded
-    def forget(self, pattern: int = 0) -> None:
-        """Forget all of some scopes."""
-        if self.trial.do("forget", pattern):
-            self.trial.reached["scope forgotten"] += 1
-
-    @recorded
-    def offload(self, num_pages: int = 0, group: int = 0) -> None:
-        """Early shadows."""
-        self.trial.do("offload", num_pages, group)
-
-    @recorded
-    def copy_down(self, limit: int = 0) -> None:
-        """Copies in the slow tier, ahead."""
-        self.trial.do("copy_down", limit)
-
     @recorded
     def prefetch(self, key: str, ask: Ask, deadline: float | None = None) -> None:
         """Bring up what a request will need; a refusal changes nothing."""
@@ -355,23 +364,6 @@ class Player(View):
         if nth < len(self.trial.late):
             self.trial.finish_late(nth, failed if self.world.flaky else ())
             self._look_after_losses()
-
-    @recorded
-    def take_changes(self, restore: bool = False) -> None:
-        """Somebody who keeps what is in the slow tier hears what changed."""
-        if self.world.slow:
-            self.trial.restore() if restore else self.trial.take_changes()
-
-    @recorded
-    def flush(self) -> None:
-        """A router hears what happened."""
-        self.trial.flush()
-
-    @recorded
-    def refresh(self, seconds: float = 0) -> None:
-        """Time passes."""
-        self.trial.pass_time(seconds)
-        self.trial.do("refresh")
 
     @recorded
     def probe(self, ask: Ask, purpose: str = "compute", then_add: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fuzzing.compare import Mismatch, same
 from fuzzing.world.plain import TICKS, MissFacts, ReceiptFacts
 from quire import Miss, Receipt
+from quire.core.records.hint_words import BACKS
 from quire.core.records.reports.receipt import check_receipt
 
 CLIENT = {"policy", "short", "under_way", "gone", "new"}
@@ -25,5 +26,6 @@ def receipt_facts(receipt: Receipt) -> ReceiptFacts:
 
 def _miss_facts(miss: Miss) -> MissFacts:
     ticks = None if miss.seconds is None else round(miss.seconds * TICKS)
+    hint = 0 if miss.back is None else 1 + BACKS.index(miss.back)
     request = None if miss.request is None else str(miss.request)
-    return MissFacts(miss.cause, miss.start, miss.stop, miss.group, ticks, miss.admission, request)
+    return MissFacts(miss.cause, miss.start, miss.stop, miss.group, ticks, miss.admission, request, hint)

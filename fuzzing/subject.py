@@ -9,12 +9,14 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 
 from fuzzing.answers import claim_facts, refusal_facts, runs
-from fuzzing.background import BackgroundCalls
+from fuzzing.background import WORDS, BackgroundCalls
 from fuzzing.compare import Mismatch, same
-from fuzzing.engine import Engine
+from fuzzing.engine import Engine, grow
 from fuzzing.lasting import Lasting
 from fuzzing.mirror import Mirror
+from fuzzing.overlap import FlightCalls
 from fuzzing.receipts import receipt_facts
+from fuzzing.tables import Tables
 from fuzzing.world import build
 from fuzzing.world.content import Content
 from fuzzing.world.plain import (
@@ -70,17 +72,20 @@ def available_stores() -> tuple[StoreName, ...]:
     return "twin", "compiled"
 
 
-class Subject(BackgroundCalls):
+class Subject(BackgroundCalls, FlightCalls):
     """One cache under test."""
+
+    watchers: Callable[[], Sequence[Any]] = tuple  # who hears of its calls
 
     def __init__(self, world: World, clock: Callable[[], float], store: StoreName) -> None:
         self.world, self.store = world, store
         with catch_warnings():
             simplefilter("ignore", ConfigWarning)  # small worlds are hopeless in many ways
-            self.cache = Cache(build.config(world), clock=clock, store=store)
+            self.cache = Cache(build.config(world), clock=clock, store=store, watchers=type(self).watchers())
         self.content = Content(world)
         self.engine = Engine(world, self.cache, self.content)
         self.mirror = Mirror(world.num_groups)
+        self.tables = Tables(self.cache)
         self.live: dict[str, Live] = {}
         self.claims: dict[str, Claims] = {}
         self.holds: dict[str, Hold] = {}
@@ -89,6 +94,7 @@ class Subject(BackgroundCalls):
         self.prefetches = {}
         self.lasting = Lasting(world)
         self.plans: dict[int, Plan] = {}  # not finished yet
+        self.steps = []
         self.keys: dict[int, Any] = {}
         self.prefixes: dict[Any, int] = {}
         self.resumable: dict[str, Request] = {}  # by id, what suspend returned
@@ -267,11 +273,7 @@ class Subject(BackgroundCalls):
 
     def grow(self, names: Sequence[str], tokens: Sequence[Sequence[int]] | None, num_tokens: int) -> PlanFacts | None:
         """Slots for coming tokens."""
-        rows = [self.live[name] for name in names]
-        if tokens is None:
-            plan = self.cache.grow(rows, num_tokens=num_tokens)
-        else:
-            plan = self.cache.grow(rows, np.array(tokens, np.int32))
+        plan = grow(self.cache, [self.live[name] for name in names], tokens, num_tokens)
         return None if plan is None else self._plan(plan)
 
     def commit(self, names: Sequence[str], computed: Sequence[int] | None) -> int:
@@ -292,7 +294,7 @@ class Subject(BackgroundCalls):
     def trim(self, name: str, num_tokens: int) -> int:
         """Tail tokens go; a step that has not run writes no state behind those that are left."""
         live = self.live[name]
-        given = self.cache.trim(live, num_tokens)
+        given = self.cache.trim(*((live, num_tokens) if live.row % 2 else ([live], build.int32([num_tokens]))))
         told = self.engine.told.get(live, ())
         self.engine.told[live] = tuple(one for one in told if one.position <= live.length)
         return given
@@ -306,9 +308,9 @@ class Subject(BackgroundCalls):
         self.live.update((str(fork.id), fork) for fork in forks)
         return tuple(fork.row for fork in forks), self._plan(plan)
 
-    def release(self, name: str, store: bool) -> None:
+    def release(self, name: str, store: bool, back: int = 0) -> None:
         """A sequence ends."""
-        self.cache.release(self.live.pop(name), store=store)
+        self.cache.release(self.live.pop(name), store=store, back=WORDS[back])
 
     def suspend(self, name: str) -> tuple[Identity, ...]:
         """A sequence ends, to go on later; its tokens so far."""
@@ -333,9 +335,9 @@ class Subject(BackgroundCalls):
         """Forget along a request's tokens."""
         return self.cache.truncate(build.request(ask), keep)
 
-    def clear(self) -> int:
+    def clear(self, again: bool = False) -> int:
         """Forget everything."""
-        return self.cache.clear()
+        return self.cache.clear(store_again=again)
 
     def forget(self, pattern: int) -> int:
         """Forget some scopes."""

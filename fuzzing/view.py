@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fuzzing.compare import same
 from fuzzing.lists.calls import Notes
+from fuzzing.oracle.flights import Step, flies
 from fuzzing.oracle.life import final
 from fuzzing.oracle.state import Row
 from fuzzing.subject import StoreName
@@ -36,7 +37,7 @@ class View:
     @property
     def rows(self) -> dict[str, Row]:
         """Live sequences, as the oracle knows them."""
-        return self.trial.oracle.state.rows
+        return {name: row for name, row in self.trial.oracle.state.rows.items() if row.ending is None}
 
     def name(self, letter: str) -> str:
         """A name never used before."""
@@ -50,16 +51,29 @@ class View:
     def unfinished_prompts(self) -> list[str]:
         """Sequences that still have prompt tokens to be granted; what a transfer brings is not computed."""
         rows = [(name, row) for name, row in self.rows.items() if not row.ahead]
-        return [name for name, row in rows if row.computed < min(row.prompt_end, len(row.tokens))]
+        return [name for name, row in rows if max(row.computed, row.launched) < min(row.prompt_end, len(row.tokens))]
 
     def ran(self, name: str) -> int:
         """Tokens with KV after a step that ran as it was told to."""
-        return self.rows[name].handed
+        return min(self.rows[name].handed, len(self.rows[name].tokens))
+
+    @property
+    def steps(self) -> list[Step]:
+        """Steps in flight."""
+        return self.trial.oracle.model.steps
+
+    def launchable(self) -> list[str]:
+        """Sequences that were handed out something that no step computes yet."""
+        rows = [(name, row) for name, row in self.rows.items() if not row.ahead and name not in self.untold]
+        rows = [(name, row) for name, row in rows if not (row.decodes and row.computed < row.prompt_end)]
+        return [name for name, row in rows if max(row.computed, row.launched) < row.handed <= self.slots(row)]
 
     def ready(self) -> dict[str, int]:
         """Sequences that can compute something, and up to where."""
         found: dict[str, int] = {}
         for name, row in self.rows.items():
+            if flies(self.trial.oracle.model, row):
+                continue
             end = self.ran(name)
             if row.decodes and row.computed < row.prompt_end:
                 end = row.prompt_end  # a transfer brings this much
@@ -73,7 +87,7 @@ class View:
         """Tokens it has slots for; a state needs none."""
         kinds = zip(row.pages, self.world.kinds, strict=False)
         reach = (len(pages) * self.world.block_size for pages, kind in kinds if kind.kind != "state")
-        return min(reach, default=len(row.tokens))
+        return min(reach, default=max(row.handed, len(row.tokens)))
 
     def open_tokens(self, name: str) -> int:
         """Tail tokens that are not committed."""
@@ -90,7 +104,7 @@ class View:
     def check_spent(self, spent: list[int], inside: list[int], told: Sequence[int]) -> None:
         """An admission took what its probe told, pool by pool; of states perhaps less. `inside`: groups of snapshots
         that a step writes itself; but for the last of each they are nobody's due."""
-        for some in self.trial.oracle.model.sharers():
+        for some in self.trial.oracle.model.sharers:
             now = spent[some[0]] - sum(max(0, inside.count(group) - 1) for group in some)
             then = sum(told[group] for group in some)
             most = then if any(self.world.kinds[group].kind == "state" for group in some) else now

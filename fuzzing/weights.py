@@ -14,10 +14,11 @@ WEIGHTS = {
     "add": 11.0, "claim": 8.0, "admit": 9.0, "drop_claim": 2.0, "step": 25.0, "tell": 3.0, "go_on": 3.0, "grow": 10.0,
     "trim": 3.0, "fork": 4.0, "release": 18.0, "suspend": 2.0, "hold": 2.0, "drop_hold": 8.0, "truncate": 0.6,
     "clear": 0.1, "offload": 2.0, "refresh": 2.0, "flush": 2.0, "probe": 3.0, "misuse": 1.0, "run_plans": 2.0,
-    "retry": 4.0, "hold_prompt": 3.0, "overtell": 1.0, "beams": 2.0, "serve": 1.0, "forget": 1.0,
+    "hint": 2.0, "retry": 4.0, "hold_prompt": 3.0, "overtell": 1.0, "beams": 2.0, "serve": 1.0, "forget": 1.0,
     "find": 6.0, "use_find": 3.0, "close_find": 5.0, "lose": 1.0,
     "write": 6.0, "extend_writer": 3.0, "written": 8.0, "close_writer": 2.0,
     "copy_down": 0.0, "prefetch": 0.0, "close_prefetch": 0.0, "late": 0.0, "take_changes": 0.0,
+    "fly": 0.0, "land": 0.0, "crash": 0.0,
 }  # fmt: skip
 VERBS = list(WEIGHTS)
 
@@ -33,9 +34,9 @@ class Habits:
     keep: int = 0  # calls a claim stays open at least, up to twice as many
     most_open: int = 3  # batches claimed at once
 
-    def shares(self, slow: bool) -> list[float]:
-        """The weight of each verb and all before it; what a slow tier has besides, where there is one."""
-        more = {**(dict(IN_SLOW) if slow else {}), **dict(self.more)}
+    def shares(self, slow: bool, ahead: bool) -> list[float]:
+        """The weight of each verb and all before it; what a slow tier has besides, and an engine that runs ahead."""
+        more = {**(dict(IN_SLOW) if slow else {}), **(dict(AHEAD) if ahead else {}), **dict(self.more)}
         return list(accumulate(more.get(verb, weight) for verb, weight in WEIGHTS.items()))
 
 
@@ -58,6 +59,7 @@ SERVER = Habits(  # long texts come and go, and what they leave is in the way of
      ("refresh", 5.0), ("offload", 4.0), ("truncate", 1.0)), cold=0.3, fail=0.15, keep=5,
 )  # fmt: skip
 IN_SLOW = (("copy_down", 10.0), ("prefetch", 9.0), ("close_prefetch", 3.0), ("late", 18.0), ("take_changes", 1.0))
+AHEAD = (("fly", 40.0), ("land", 12.0), ("crash", 1.5), ("step", 8.0))
 IN_COLD = (KEEPER, CARRIER, UNLUCKY)
 
 

@@ -38,6 +38,7 @@ from quire.core.state.claim import Claim, Refusal
 from quire.core.state.claims import Claims
 from quire.core.state.hold import Hold
 from quire.core.state.prepared import Prepared
+from quire.core.state.registry import LaunchedStep
 from quire.core.state.sequence import Sequence
 
 if TYPE_CHECKING:
@@ -50,15 +51,15 @@ __version__ = "0.2.0.dev0"  # the only place: pyproject.toml reads it here
 __all__ = [
     "Batch", "BrokenInvariant", "Cache", "CacheConfig", "Claim", "Claims", "Cleared", "ClientMiss", "ClientReceipt",
     "ConfigWarning", "Counts", "Created", "Encoder", "Event", "EventBatch", "Finished", "Found", "Hold", "InputError",
-    "Kind", "LayerGroup", "LayerSplit", "Media", "Miss", "MissingExtra", "ModelLayer", "Move", "Moved", "Plan",
-    "Prefetch", "Prepared", "Probe", "QuireError", "Receipt", "Refusal", "Removed", "Request", "RetainRange",
-    "Retained", "Retention", "Scope", "Sequence", "Setback", "SlowStoreWarning", "Snapshot", "Span", "StateError",
-    "Stored", "TierConfig", "UnknownError", "Usage", "Writer", "check", "split_layers",
+    "Kind", "LaunchedStep", "LayerGroup", "LayerSplit", "Media", "Miss", "MissingExtra", "ModelLayer", "Move",
+    "Moved", "Plan", "Prefetch", "Prepared", "Probe", "QuireError", "Receipt", "Refusal", "Removed", "Request",
+    "RetainRange", "Retained", "Retention", "Scope", "Sequence", "Setback", "SlowStoreWarning", "Snapshot", "Span",
+    "StateError", "Stored", "TierConfig", "UnknownError", "Usage", "Writer", "check", "split_layers",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
-    """LLM comes with the engine, which needs torch, Viewer with a server: imported when somebody asks for them."""
+    """LLM comes with the engine, which needs torch, Viewer with a server: imported when they are asked for."""
     if name == "LLM":
         from quire.engine import LLM
 

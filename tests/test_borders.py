@@ -31,8 +31,8 @@ HANDLES = {
     "Prefetch": "arrived close closed end plan request",
     "Prepared": "cut_before end part_at request stop_after",
     "Sequence": (
-        "capacity committed computed counts encoder_computed held id length live pages prepared prompt_end "
-        "ran request row slots span_end start state_slot tenant"
+        "back capacity committed computed counts encoder_computed held id length live pages prepared prompt_end "
+        "ran request row session slots span_end start state_slot tenant"
     ),
     "Writer": "blocks close closed extend forgotten length plan request slots taken tier written",
 }

@@ -84,7 +84,7 @@ def run_commands(text: str) -> None:
             printed = iter(squeezed(out.getvalue()))
         else:
             assert words[0] == "python", command
-            ran = subprocess.run([sys.executable, *words[1:]], cwd=ROOT, capture_output=True, text=True, timeout=60)
+            ran = subprocess.run([sys.executable, *words[1:]], cwd=ROOT, capture_output=True, text=True, timeout=240)
             assert ran.returncode == 0, ran.stderr
             printed = iter(squeezed(ran.stdout))
         assert [line for line in squeezed(shown) if line != "..." and line not in printed] == []
@@ -131,6 +131,12 @@ def test_every_block_of_python_is_run_or_says_why_not() -> None:
         faults += [f"{name_of(page)}:{b.line}: shown why?" for b in found if b.mark == "shown" and not b.words]
     assert not faults
     assert {"README.md", "docs/howto.md", "docs/reference/step.md"} <= {name_of(page) for page in RUNNABLE}
+
+
+def test_docs_can_be_read_in_a_day() -> None:
+    """Scenarios and reference are looked up; README counts by itself."""
+    pages = [page for page in (ROOT / "docs").glob("*.md") if page.name != "scenarios.md"]
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= 50_000
 
 
 def prose(page: Path) -> str:

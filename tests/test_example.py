@@ -6,6 +6,7 @@ import importlib.util
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,17 +90,54 @@ class Unlucky:
             raise TierError("host", group, wrong)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 4, 5])
-def test_pages_that_cannot_be_read_cost_time_and_no_answer(seed: int) -> None:
-    model, chance = example(), random.Random(seed)
-    engine = model.Engine(12, 30, 8)
+def unlucky(model: Any, engine: Any, chance: random.Random) -> Unlucky:
+    """Its host from now on."""
     page_bytes = 8 * model.BLOCK
     host, device = Unlucky(30, page_bytes, chance), ArenaTier.over("device", [engine.pages.view(np.uint8)])
     engine.mover.close()
     engine.mover = Mover([device, host], [PageLayout(page_bytes, planes=1)], model.BLOCK)
+    return host
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 4, 5])
+def test_pages_that_cannot_be_read_cost_time_and_no_answer(seed: int) -> None:
+    model, chance = example(), random.Random(seed)
+    engine = model.Engine(12, 30, 8)
+    host = unlucky(model, engine, chance)
     with engine.mover:
         served(model, engine, chance)
     assert host.failed
+
+
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The example that runs one step ahead; it imports the other one as its neighbour."""
+    monkeypatch.syspath_prepend(str(EXAMPLE.parent))
+    monkeypatch.setitem(sys.modules, "engine", example())
+    spec = importlib.util.spec_from_file_location("example_overlap", EXAMPLE.with_name("overlap.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_step_ahead_the_answers_are_the_same(ahead: Any, seed: int) -> None:
+    model, chance = sys.modules["engine"], random.Random(seed)
+    engine = ahead.AheadEngine(chance.choice([12, 16, 24]), chance.choice([0, 6, 30]), chance.choice([4, 8, 40]))
+    with engine.mover:
+        served(model, engine, chance)
+    assert engine.reused and engine.stored
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_step_ahead_pages_that_cannot_be_read_cost_no_answer(ahead: Any, seed: int) -> None:
+    model, chance = sys.modules["engine"], random.Random(seed)
+    engine = ahead.AheadEngine(12, 30, 8)
+    host = unlucky(model, engine, chance)
+    with engine.mover:
+        served(model, engine, chance)
+    assert host.failed and engine.suspended
 
 
 def test_a_request_that_can_never_fit_is_told() -> None:
@@ -110,7 +148,9 @@ def test_a_request_that_can_never_fit_is_told() -> None:
         engine.step()
 
 
-def test_it_runs_as_it_is_told_to_and_is_short() -> None:
-    ran = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=120)
+@pytest.mark.parametrize("name", ["engine.py", "overlap.py"])
+def test_it_runs_as_it_is_told_to_and_is_short(name: str) -> None:
+    path = EXAMPLE.with_name(name)
+    ran = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=240)
     assert ran.returncode == 0 and "12 answers" in ran.stdout, ran.stderr
-    assert len(EXAMPLE.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES

@@ -21,11 +21,11 @@ OPTIMIZED = sys.flags.optimize > 0
 
 # What runs a second time, under -O, and how many tests that is at least: the compiled store, tiers, one engine.
 # Some files of each part here, and with the slow tests all that is not random or long.
-ENGINE = ("tests/engine/test_guards.py", "tests/engine/test_engine.py::test_every_kind_of_answer[llama]")
+ENGINE = ("tests/engine/runner/test_guards.py", "tests/engine/runner/test_engine.py::test_every_kind_of_answer[llama]")
 SOME = (
-    "tests/test_optimized.py", "tests/core/test_admission.py", "tests/core/test_bad_input.py",
-    "tests/core/test_check.py", "tests/core/test_claims.py", "tests/scenarios/test_sessions.py",
-    "tests/scenarios/test_states.py",
+    "tests/test_optimized.py", "tests/core/admission/test_admission.py", "tests/core/test_bad_input.py",
+    "tests/core/test_check.py", "tests/core/admission/test_claims.py", "tests/scenarios/transfer/test_sessions.py",
+    "tests/scenarios/groups/test_states.py",
     "tests/tiers/disk/test_tier.py", "tests/tiers/shared/test_client.py",
 )  # fmt: skip
 ALL = {("tests/core",): 500, ("tests/scenarios", "tests/test_optimized.py", *ENGINE): 500, ("tests/tiers",): 450}

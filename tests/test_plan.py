@@ -11,6 +11,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_ROOMS = 15  # files and folders that one folder shows
+MAX_SHARED_STEMS = 15  # file names that several folders have; the two stores have the same by design
+MAX_TEST_FILES, MAX_TEST_LINES = 25, 600  # of a folder of tests, of a file of tests
+TO_BE_CUT: frozenset[str] = frozenset()
 Graph = Mapping[str, set[str]]
 
 # Inside a ring, from the ground up. A room may import itself and those before it; a|b share a floor.
@@ -22,51 +25,54 @@ LADDERS = {
         "admission",
         "outside",
         "sequences",
-        "colder_tiers|watcher",
+        "colder_tiers|questions|watcher",
         "invariants",
         "cache",
         "check|maps",
     ],
     "engine": [
-        "choose|model",
+        "sampling|model",
         "setup",
         "step",
-        "outer",
+        "memory",
         "runner",
-        "front|publishing",
+        "loop|publishing",
         "disagg",
         "llm",
-        "watch",
+        "thread_watch",
     ],
     "events": ["wire", "publish|follow"],
     "insight": [
-        "block_table|running_sums|columns|report",
+        "block_table|running_sums|columns|regret_report",
         "hot_blocks",
         "traffic|order_sample",
         "what_if|sample_rate",
         "evaluate",
-        "regret",
+        "regret|findings",
+        "prompt_diff",
     ],
-    "tiers.disk": ["calls", "pages", "log|ranks", "examine|space", "folder", "keep"],
+    "incidents": ["record", "files", "play|signs", "incidents"],
+    "tiers.disk": ["calls", "pages", "log|ranks", "fsck|space", "folder", "keep|keyed"],
     "transfer": ["geometry", "views|links", "wire", "session", "endpoint", "endpoint_thread"],
     "viewer": [
         "cells|labels|prefixes|source",
         "snapshot|brief",
         "receipts|sampler",
-        "routes",
-        "server|many",
+        "page_routes",
+        "page_server|many",
         "viewer",
         "made_up_traffic",
         "__main__",
     ],
-    "net": ["hosts|address|secrets|tls|zmq_sockets", "lookup|seal|curve_keys", "limits"],
-    "trace": ["units", "record", "read", "logs|stats"],
+    "net": ["hosts|address|secrets|tls|zmq_sockets", "lookup|hmac_authentication|curve_keys", "limits"],
+    "trace": ["units", "record", "read", "prompts", "logs|stats"],
     "simulate": ["setup", "optimum", "play", "show", "capacity", "replay_report"],
     "cli": [
         "arguments",
-        "main|model_options|fsck",
-        "chat|prefill|events_command",
+        "main|model_options",
+        "chat|prefill|events_command|incident_command",
         "simulate|trace|tiers|serve|disagg",
+        "prompts",
         "demo",
         "__main__",
     ],
@@ -181,9 +187,31 @@ def test_a_public_class_name_has_one_home() -> None:
     assert {name: sorted(places) for name, places in homes.items() if len(places) > 1} == {}
 
 
+def test_few_files_have_a_namesake() -> None:
+    """A search for a file's name finds that file."""
+    homes = defaultdict(set)
+    for name in modules("quire"):
+        folder, _, stem = name.rpartition(".")
+        if not name.startswith(TWO_SIDES) and not stem.startswith("_") and modules("quire")[name].stem == stem:
+            homes[stem].add(folder)
+    shared = {stem: sorted(folders) for stem, folders in homes.items() if len(folders) > 1}
+    assert len(shared) <= MAX_SHARED_STEMS, shared
+
+
+def test_tests_lie_in_small_folders_and_files() -> None:
+    folders, long = defaultdict(list), set()
+    for path in modules("tests").values():
+        folder = path.parent.relative_to(ROOT).as_posix()
+        folders[folder].append(path.name)
+        if len(path.read_text(encoding="utf-8").splitlines()) > MAX_TEST_LINES:
+            long.add(path.relative_to(ROOT).as_posix())
+    assert {folder for folder, names in folders.items() if len(names) > MAX_TEST_FILES} <= TO_BE_CUT
+    assert {name for name in long if name.rpartition("/")[0] not in TO_BE_CUT} == set()
+
+
 def test_only_what_users_run_is_installed() -> None:
     top = {name.split(".")[1] for name in modules("quire") if "." in name}
-    wings = {"insight", "viewer", "serve", "fleet", "integrations", "simulate", "cli"}
+    wings = {"incidents", "insight", "viewer", "serve", "fleet", "integrations", "simulate", "cli"}
     assert top == {"core", "net", "trace", "tiers", "events", "transfer", "engine", *wings}
     assert not [name for name in modules("quire") if "fuzz" in name or "bench" in name]
 

@@ -29,10 +29,11 @@ BELOW = {
     "trace": {"core"},
     "tiers": {"core"},
     "insight": {"core", "trace"},
+    "incidents": {"core"},
     "simulate": {"core", "trace"},
     "events": {"core", "net", "tiers"},
     "transfer": {"core", "net", "tiers"},
-    "engine": {"core", "net", "trace", "tiers", "insight", "events", "transfer"},
+    "engine": {"core", "net", "trace", "tiers", "insight", "incidents", "events", "transfer"},
     "integrations": {"core", "trace", "tiers", "insight", "events", "transfer", "engine"},
     "viewer": {"core", "net"},
     "serve": {"core", "net", "tiers", "insight", "events", "transfer", "engine", "viewer"},
@@ -45,8 +46,9 @@ FLAT = {  # the boundary to the compiled module: plain numbers, not records
     "quire/core/store/interface.py",
     "quire/core/store/twin/store.py",
 }
-# One class each, the same in all three, of methods of a few lines. Cython cannot cut a class, and twin or interface
-# in halves (calls and questions, say) would be cut otherwise than what they describe: a reader had two places to look.
+# The class Store, the same in all three, of methods of a few lines; the interface also has the small classes that a
+# store gives out, so that the boundary is one page. Cython cannot cut a class, and twin or interface in halves (calls
+# and questions, say) would be cut otherwise than what they describe: a reader had two places to look.
 LONG = {
     "quire/core/store/compiled/store.pxi",
     "quire/core/store/interface.py",

@@ -29,7 +29,7 @@ def ran(folder: Path, *words: str, ci: str = "") -> subprocess.CompletedProcess[
     environment |= {"CI": ci, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "-p", "tests.skips", "-p", "no:cacheprovider"]
     command += ["--rootdir", str(folder), *words, str(folder)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ from quire.integrations.vllm.common.cache_groups import layer_group
 from quire.tiers import ArenaTier, PageLayout
 from quire.tiers.disk import DiskFolder, DiskKeeper
 from quire.tiers.shared import SharedCache, SharedConfig, Turns
+from tests.integrations.states.state_engine import StateEngine
 from tests.integrations.toy_engine import ToyEngine
 from tests.integrations.toy_parts import requests
 
@@ -311,10 +312,11 @@ VLLM_SPECS = {  # what vLLM calls a group of that kind
 
 def vllm(kind: str) -> bool:
     """A group of vLLM's becomes one of ours, and requests find in host memory what vLLM has no blocks for."""
-    spec = type(VLLM_SPECS[kind], (SimpleNamespace,), {})(block_size=SIZE, page_size_bytes=64, sliding_window=8)
+    named = {"block_size": SIZE, "page_size_bytes": 64, "sliding_window": 8, "mamba_cache_mode": "align"}
+    spec = type(VLLM_SPECS[kind], (SimpleNamespace,), {})(**named)
     if layer_group(0, SimpleNamespace(kv_cache_spec=spec, layer_names=["layer"])).kind != kind:
         return False
-    engine = ToyEngine(0, hybrid=kind == "window", host=60)
+    engine = StateEngine(0, host=60) if kind == "state" else ToyEngine(0, hybrid=kind == "window", host=60)
     engine.run(requests(random.Random(0), 12))
     return engine.seen["loaded tokens"] > 0
 

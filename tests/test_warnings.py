@@ -20,8 +20,8 @@ def say(words: str, kind: type[Warning], module: str) -> None:
     ("kind", "module"),
     [
         (UserWarning, "quire"),
-        (RuntimeWarning, "quire.engine.choose.sample"),
-        (DeprecationWarning, "tests.core.test_life"),
+        (RuntimeWarning, "quire.engine.sampling.sample"),
+        (DeprecationWarning, "tests.core.sequences.test_life"),
         (ConfigWarning, "somebody"),
         (ResourceWarning, "asyncio.events"),
         (pytest.PytestUnraisableExceptionWarning, "_pytest.unraisableexception"),
@@ -40,7 +40,7 @@ def test_ours_are_errors(kind: type[Warning], module: str) -> None:
         ("careful", FutureWarning, "transformers.utils"),
         ("careful", RuntimeWarning, "quirement.parts"),
         (TORCH, UserWarning, "torch.nn.modules.linear"),
-        (TORCH, UserWarning, "quire.engine.choose.sample"),  # C++ code names whichever line of Python called it
+        (TORCH, UserWarning, "quire.engine.sampling.sample"),  # C++ code names whichever line of Python called it
     ],
 )
 def test_those_of_others_are_not(words: str, kind: type[Warning], module: str) -> None:

@@ -168,6 +168,16 @@ def _is_a_group(player: Player, args: Args) -> bool:
     return bool(args.get("group", 0) < player.world.num_groups)
 
 
+def _flies(player: Player, args: Args) -> bool:
+    """Some step is in flight; the last one where there are fewer than there were."""
+    args["nth"] = min(args.get("nth", 0), len(player.steps) - 1)
+    return bool(player.steps)
+
+
+def _lands(player: Player, args: Args) -> bool:
+    return bool(player.steps)
+
+
 def _is_not_live(player: Player, args: Args) -> bool:
     return args["ask"].name not in player.rows
 
@@ -181,18 +191,19 @@ def _without_claims(player: Player, args: Args) -> bool:
 
 
 def _is_alone(player: Player, args: Args) -> bool:
-    outside = player.found or player.writing or player.prefetched or player.trial.late
+    outside = player.found or player.writing or player.prefetched or player.trial.late or player.steps
     return not player.open and not player.held and not outside and list(player.rows) == [args["name"]]
 
 
 def _is_empty(player: Player, args: Args) -> bool:
-    outside = player.found or player.writing or player.prefetched or player.trial.late
+    outside = player.found or player.writing or player.prefetched or player.trial.late or player.steps
     return not (player.open or player.held or outside or player.rows)
 
 
 MEANS: dict[str, Callable[[Player, Args], bool]] = {
     "claim": _is_new, "claim_in_vain": _is_new, "admit": _is_open, "drop_claim": _is_open,
     "hold": _is_new, "drop_hold": _is_held, "fork": _are_new, "compute": _is_settled,
+    "land": _lands, "crash": _flies,
     "tell_nothing": _counts_nothing, "overtell": _is_too_much, "offload": _is_a_group,
     "probe": _is_not_live, "misuse": _can_be_made,
     "find": _is_new, "find_in_vain": _is_new, "use_find": _is_found, "close_find": _is_found,

@@ -72,7 +72,7 @@ def never_fits(model: Model, ask: Ask, purpose: str) -> RefusalFacts | None:
         return ask.name, "tokens", together, world.max_chunk, True, NO_GROUP
     if ask.encoder is not None and len(ask.places) > (most := world.blocks(world.max_encoder) * world.block_size):
         return ask.name, "tokens", ask.encoder.length, most, True, world.num_own
-    for groups in model.sharers():
+    for groups in model.sharers:
         need, have = sum(most_of(world, ask, group, purpose) for group in groups), world.tiers[0][groups[0]]
         if need > have:
             return ask.name, "slots", need, have, True, groups[0]
@@ -92,7 +92,10 @@ def fit(
     purse = Purse(model.world, budget)
     going_on: Spans = []
     for row in continuing:
-        span = purse.grant(row.ask, row.computed, len(row.tokens), row.junction)
+        start = max(row.computed, row.launched)
+        if start >= row.prompt_end:
+            raise Misuse("steps in flight compute its prompt")
+        span = purse.grant(row.ask, start, len(row.tokens), row.junction)
         if span is None:
             purse.left = 0  # it waits, and everybody behind it
             break
@@ -109,15 +112,22 @@ def fit(
             refused = refuse(model, batch, place, "tokens", *purse.lack(claim.ask, claim.start, claim.num_tokens, had))
             break
         spans.append((claim.ask.name, *span))
+    out, refused = fit_slots(model, batch, budget, ([], None), refused)
+    return going_on, spans, out, refused
+
+
+def fit_slots(
+    model: Model, batch: Batch, budget: Budget, out: tuple[list[Claim], Lack | None], refused: list[RefusalFacts]
+) -> tuple[tuple[list[Claim], Lack | None], list[RefusalFacts]]:
+    """Leave out claims until the slots are enough: before parts of prompts are handed out, and once more behind."""
     if budget.all_or_nothing:
-        refused = all_or_none(model, batch, refused) + refused
-    out: list[Claim] = []
-    lacked = None
+        refused = in_order(all_or_none(model, batch, refused), refused)
+    claims, lacked = out
     while (short := shortage(model, batch.claims)) is not None:
         lacked = short
-        out.insert(0, batch.claims[-1])
+        claims.insert(0, batch.claims[-1])
         model.let_go(batch.claims.pop())
-    return going_on, spans[: len(batch.claims)], (out, lacked), refused + batch.refused
+    return (claims, lacked), refused
 
 
 def all_or_none(model: Model, batch: Batch, refused: list[RefusalFacts]) -> list[RefusalFacts]:
@@ -135,6 +145,14 @@ def lacking_slots(fact: RefusalFacts, short: Lack) -> RefusalFacts:
     return fact[0], "slots", short.need, short.have, False, short.group
 
 
+def in_order(front: list[RefusalFacts], behind: list[RefusalFacts]) -> list[RefusalFacts]:
+    """Who is behind one that lacks slots waits for it, and lacks nothing else that can be told."""
+    for _, reason, need, have, *_ in front:
+        if reason == "slots":
+            return front + [(name, "order", need, have, False, NO_GROUP) for name, *_ in behind]
+    return front + behind
+
+
 def refuse(model: Model, batch: Batch, place: int, reason: str, need: int, have: int) -> list[RefusalFacts]:
     """Give back the claims from a place on; those behind it are refused for the order."""
     gone = batch.claims[place:]
@@ -150,7 +168,7 @@ def left_out(model: Model, out: list[Claim], lacked: Lack | None) -> list[Refusa
     if not out or lacked is None:
         return []
     costs = cost(model, model.find(out[0].ask, out[0].purpose))
-    lacks = [Lack(0, sum(costs[group] for group in some), model.free(some[0]), some[0]) for some in model.sharers()]
+    lacks = [Lack(0, sum(costs[group] for group in some), model.free(some[0]), some[0]) for some in model.sharers]
     short = max(lacks, key=lambda lack: lack.need - lack.have)
     if short.need <= short.have:  # only the block it would copy from is in its way
         short = lacked
@@ -160,7 +178,7 @@ def left_out(model: Model, out: list[Claim], lacked: Lack | None) -> list[Refusa
 
 def shortage(model: Model, claims: list[Claim]) -> Lack | None:
     """Count the slots a batch takes, one after the other: the first claim that lacks some."""
-    for groups in model.sharers():
+    for groups in model.sharers:
         have = model.free(groups[0])
         here: set[object] = set()  # onboarded by one before
         left = {group: {page: page.claims for claim in claims for page in claim.sources} for group in groups}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from fuzzing.oracle import claims, reach, writers
+from fuzzing.oracle import admission, claims, reach, writers
 from fuzzing.oracle.early import turn
 from fuzzing.oracle.model import Model, encoder_ask
 from fuzzing.oracle.page import Page
@@ -124,6 +125,8 @@ def prefetch(model: Model, key: str, ask: Ask, deadline: float | None) -> tuple[
     blocks = 0
     if world.reuse and ask.keeps:
         blocks, found[: world.num_own] = needs(model.own, ask, max(0, usable))
+        if ask.redo and blocks and any(model.world.tiers[0]):
+            blocks, found[: world.num_own] = needs(model.own, ask, max(0, blocks - ask.redo) * world.block_size)
     if model.cross is not None and world.reuse and ask.keeps and ask.encoder is not None:
         found[world.num_own :] = needs(model.cross, encoder_ask(ask), len(ask.places))[1]
     pages = [[page for page in some if page.hottest > 0] for some in found]
@@ -160,7 +163,7 @@ def bring(pools: Pools, page: Page) -> Done:
 def over_share(model: Model, pages: list[list[Page]]) -> Lack | None:
     """Whether prefetches would hold more than their share."""
     host = model.world.tiers[model.world.slow_tier - 1]
-    for groups in model.sharers():
+    for groups in model.sharers:
         held = {p for one in model.prefetches.values() for group in groups for p in one.pages[group] if not p.gone}
         coming = [(move, page) for done in model.background.values() for move, (page,) in done if move[1] in groups]
         held |= {page for move, page in coming if move[0] == ONBOARD}
@@ -177,7 +180,7 @@ def no_room(model: Model, pages: list[list[Page]]) -> Lack | None:
         for page in some:
             page.stays += 1
     lacks = []
-    for groups in model.sharers():
+    for groups in model.sharers:
         stream, place = model.place(groups[0])
         far = sum(is_far(model, page) for group in groups for page in pages[group])
         lacks.append((groups[0], far, writers.room(stream, place, model.world.slow_tier - 1)))
@@ -206,3 +209,28 @@ def expire(model: Model) -> None:
     due = [(key, one.deadline) for key, one in model.prefetches.items()]
     for key in [key for key, deadline in due if deadline is not None and round(deadline * TICKS) <= now]:
         close(model, key)
+
+
+class Answers:
+    """The calls of the oracle that speak of the background."""
+
+    model: Model
+
+    def copy_down(self, limit: int) -> PlanFacts:
+        """Copies in the slow tier, ahead."""
+        return copy_down(self.model, limit)
+
+    def prefetch(self, key: str, ask: Ask, deadline: float | None) -> tuple[Any, PlanFacts | None]:
+        """Bring up what a request will need, under a key; or what that lacks."""
+        admission.check_ask(self.model, ask)
+        told = prefetch(self.model, key, ask, deadline)
+        return told if len(told) == 2 else (told, None)
+
+    def close_prefetch(self, key: str) -> None:
+        """Its request is cancelled."""
+        if key in self.model.prefetches:
+            close(self.model, key)
+
+    def open_prefetches(self) -> tuple[str, ...]:
+        """Those that hold something."""
+        return tuple(self.model.prefetches)

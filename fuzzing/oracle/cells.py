@@ -5,8 +5,10 @@ The learning step itself is the cache's: what it is given is counted here, page 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
+from math import log2
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +18,7 @@ from fuzzing.world.plain import TICKS, Block, Path
 from quire.core.state.learner import Learner
 from quire.core.store.reuse import FIRST_RANK
 
-CLASSES, AGES = 4, 160
+CLASSES, AGES, NEVER = 7, 160, 6
 ONCE, CONTINUED, FEW, MANY = range(4)
 EVICTED, SPOILT = 1, 2
 MOST_USES = 255
@@ -27,7 +29,15 @@ EDGES = [round(2 ** (edge / 3)) for edge in range(AGES - 1)]
 
 def age_of(ticks: int) -> int:
     """Three ages to the octave, from a tick on."""
-    return sum(edge <= ticks for edge in EDGES)
+    return bisect_right(EDGES, ticks)
+
+
+def turns_of(rank: list[int]) -> list[int]:
+    """Where each cell stands in an order."""
+    turns = [0] * len(rank)
+    for turn, cell in enumerate(rank):
+        turns[cell] = turn
+    return turns
 
 
 class Ghost(NamedTuple):
@@ -59,9 +69,14 @@ class Cells:
         self.lost = [0] * (CLASSES * AGES)
         self.inserted = 0
         self.rank = list(FIRST_RANK)
+        self.turns = turns_of(self.rank)
+        self.doubles_at = 0  # the position of a token that costs twice the first; 0: all cost the same
+        self.reach: list[int] = []  # by group: tokens that one reads, itself included, at most
+        self.block_size = 1
         self.learner = Learner()
-        self.recency = True  # all are listed as of one class
-        self.rival: list[tuple[Path, int]] = []  # blocks that LRU would have, the oldest first
+        self.recency = True  # all are listed as of one class, but for what never comes back
+        self.met_class = ONCE  # of the ghost that was met last
+        self.rival: dict[tuple[Path, int], None] = {}  # blocks that LRU would have, the oldest first
         self.watched = 0  # pages of full blocks in the tree; in a large pool those of some blocks
         self.gained = self.missed = 0
         self.reached: Counter[str] = Counter()  # how often what happened
@@ -72,7 +87,17 @@ class Cells:
 
     def listed(self, page: Page) -> int:
         """The cell in which it waits when it is listed now."""
-        return (0 if self.recency else page.reuse) * AGES + age_of(self.aged - page.used)
+        age = max(0, age_of(self.aged - page.used) - self.younger(page))
+        return (0 if self.recency and page.reuse != NEVER else page.reuse) * AGES + age
+
+    def younger(self, page: Page) -> int:
+        """Ages that it counts as younger: three to the octave, of the fourth root of what its first token costs."""
+        if not self.doubles_at or page.path is None:
+            return 0
+        position = min((len(page.path) - 2) * self.block_size, self.reach[page.group] - 1)
+        younger = min(15, int(0.75 * log2(1 + position / self.doubles_at) + 0.5))
+        self.reached["dear page listed"] += younger > 0
+        return younger
 
     def watch(self, page: Page, path: Path) -> None:
         """A page of a full block has come into the tree."""
@@ -94,11 +119,19 @@ class Cells:
         self.watched -= page.watched
         page.watched = False
 
+    def leave(self, page: Page, admission: int, why: int) -> None:
+        """It leaves the tree; with a reason it is remembered."""
+        if why:
+            self.bury(page, admission, why)
+        self.unwatch(page)
+
     def renew(self, block: tuple[Path, int]) -> bool:
         """A block is used, for LRU; whether it would have had it."""
         known = block in self.rival
-        self.rival = [*(one for one in self.rival if one != block), block]
-        del self.rival[: max(0, len(self.rival) - self.watched)]
+        self.rival.pop(block, None)
+        self.rival[block] = None
+        while len(self.rival) > max(0, self.watched):
+            del self.rival[next(iter(self.rival))]
         return known
 
     def admit(self) -> None:
@@ -114,7 +147,7 @@ class Cells:
 
     def turn_of(self, cell: int) -> int:
         """Where a cell stands in the order that was learned; pages that are passed (-1) come before all."""
-        return -1 if cell < 0 else self.rank.index(cell)
+        return -1 if cell < 0 else self.turns[cell]
 
     def begin(self, page: Page, uses: int = 1) -> None:
         """A page is made, or used again."""
@@ -140,9 +173,10 @@ class Cells:
         if (path, group) in self.rival:
             self.missed += 1
             self.reached["LRU would have had it"] += 1
-            self.rival.remove((path, group))
-            self.rival.append((path, group))
+            del self.rival[path, group]
+            self.rival[path, group] = None
         self.hits[self.cell(ghost.reuse, ghost.used)] += 1
+        self.met_class = ghost.reuse
         return min(ghost.uses + 1, MOST_USES)
 
     def newest(self, path: Path, group: int) -> Ghost | None:
@@ -185,6 +219,7 @@ class Cells:
         rival = np.array([self.gained, self.missed, self.watched])
         order, self.recency = self.learner.order(hits, lost, known_now, rival)
         self.rank, self.gained, self.missed = order.tolist(), 0, 0
+        self.turns = turns_of(self.rank)
         self.reached["order by age alone"] += self.recency
         self.reached["order learned"] += 1
         self.hits, self.lost, self.inserted = [0] * (CLASSES * AGES), [0] * (CLASSES * AGES), 0

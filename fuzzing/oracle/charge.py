@@ -31,6 +31,7 @@ class Charge:
         self.reach = ask.room if self.is_state else ask.room + extra  # tokens it makes room for
         self.chunk = None if world.max_chunk is None else world.max_chunk + self.reach - ask.compute_end
         self.spare = (ask.beams - 1) * self.apart(ask.compute_end)  # that is where beams part
+        self._marks: tuple[int, ...] | None = None  # once asked for
 
     def blocks(self, tokens: int) -> int:
         """Blocks that so many tokens occupy."""
@@ -44,15 +45,37 @@ class Charge:
 
     def marks(self) -> tuple[int, ...]:
         """Where the request wants its state kept, regular places aside."""
+        if self._marks is not None:
+            return self._marks
         edges = range(0, self.ask.compute_end, self.size)
         end = max(edge for edge in edges if not self.ask.is_uncut(edge))  # where the same prompt could begin
         last = self.ask.compute_end // self.size * self.size  # and a longer one
-        return (*self.ask.snapshots, self.junction, *((end, last) if self.group.at_end else ()))
+        named = (block * self.size for block in self.ask.named(self.size))
+        self._marks = (*named, self.junction, *((end, last) if self.group.at_end else ()))
+        return self._marks
 
     def is_stop(self, position: int) -> bool:
         """A state is kept here."""
         may = self.is_state and self.keep and not self.ask.is_uncut(position)
         return may and reach.is_stop(self.group, position, self.marks())
+
+    def beside_end(self, start: int, colder: bool) -> int:
+        """Slots left beside a state at the prompt's end that is there for longer prompts only; -1: it does not matter.
+
+        The identical prompt begins at the edge before, whose state is not to go for that.
+        """
+        end = self.ask.compute_end
+        before = max(edge for edge in range(0, end, self.size) if not self.ask.is_uncut(edge))
+        others = tuple(mark for mark in self.marks()[:-2] if mark)
+        if (
+            not self.group.at_end
+            or end % self.size
+            or not self.is_stop(end)
+            or not before
+            or reach.is_stop(self.group, end, (*others, before))
+        ):
+            return -1
+        return 0 if start < before else -1 if colder else 1
 
     def peak(self, start: int, held: int = 0) -> int:
         """Pages of its own that it holds at once at most while the prompt is computed from `start`; held at first."""
@@ -72,13 +95,17 @@ class Charge:
         """
         return self.peak(start, alone) - alone + self.is_state + self.spare
 
-    def fill(self, start: int, end: int, base: int, held: int = 0) -> Fill:
-        """What a step that computes from `start` to `end` is given, of a prompt that is computed from `base` on."""
+    def fill(self, start: int, end: int, base: int, held: int = 0, tight: bool = False) -> Fill:
+        """What a step that computes from `start` to `end` is given, of a prompt that is computed from `base` on.
+
+        `tight`: a state at the prompt's end would take the place of the one before it.
+        """
         last = end >= self.ask.compute_end or not reach.bounded(self.group)
         stop = max(start, self.reach if last else end)
         peak = 0 if last and not self.group.inside else self.peak(base, held)
         if self.is_state:
             kept = self.is_stop(stop) and not self.group.inside
+            kept = kept and not (last and tight)
             return Fill(stop // self.size - kept, stop // self.size, peak, self.spare)
         return Fill(start // self.size, max(start // self.size, self.blocks(stop)), peak, self.spare)
 

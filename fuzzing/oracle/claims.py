@@ -14,13 +14,35 @@ Found = list[dict[int, Page]]  # per group: the page of each block that has one
 
 
 def find(state: State, ask: Ask, purpose: str) -> Claim:
-    """The longest prefix every group can resume after, then the best block for what is left; holds nothing yet."""
+    """What a request may reuse: all there is of it, less the last blocks that it computes all the same."""
+    usable = ask.compute_end - (purpose == "compute")
+    usable = usable if ask.reuse_limit is None else min(usable, ask.reuse_limit)
+    redo, size = ask.redo if purpose == "compute" else 0, state.world.block_size
+    full = find_before(state, ask, purpose, usable, state.partial_hits, bool(redo))
+    if redo and state.world.reuse and ask.keeps:
+        path = path_of(ask.root, ask.identities[: max(0, full.coming - redo) * size], size)
+        coming = longest(state, pages_along(state, path, slow=True), state.tree.depth(path))
+    if not redo or not full.start:
+        full.coming = coming if redo and full.found else full.coming
+        return full
+    edge = max(0, full.blocks + (full.source is not None) - redo) * size
+    claim = find_before(state, ask, purpose, edge, False, True)
+    claim.full, claim.coming = full, coming
+    if state.world.has_state:
+        path = path_of(ask.root, ask.identities[: usable // size * size], size)
+        claim.junction = where_it_parts(state, full, path, usable)
+    return claim
+
+
+def find_before(state: State, ask: Ask, purpose: str, usable: int, partial: bool, roomy: bool) -> Claim:
+    """The longest prefix every group can resume after, then the best block for what is left; holds nothing yet.
+
+    `roomy`: nobody will copy from that block, so it is in nobody's way.
+    """
     size = state.world.block_size
     claim = Claim(ask, purpose, pages=[{} for _ in state.pools])
     if not (state.world.reuse and ask.keeps):
         return claim
-    usable = ask.compute_end - (purpose == "compute")
-    usable = usable if ask.reuse_limit is None else min(usable, ask.reuse_limit)
     path = path_of(ask.root, ask.identities[: usable // size * size], size)
     claim.found = pages_along(state, path)
     claim.walked = state.tree.depth(path)
@@ -32,16 +54,16 @@ def find(state: State, ask: Ask, purpose: str) -> Claim:
     if claim.blocks < simple_rule(edges):
         raise Mismatch("more is computed again than need be")
     claim.pages = needed_pages(state, claim)
-    if state.partial_hits and state.world.has_state and purpose == "compute":
-        find_tail(state, claim, path, edges, usable)
-    elif state.partial_hits and claim.start < usable and not (purpose == "decode" and state.apart):
+    if partial and state.world.has_state and purpose == "compute":
+        find_tail(state, claim, path, edges, usable, roomy)
+    elif partial and claim.start < usable and not (purpose == "decode" and state.apart):
         query = ask.identities[claim.start : min(claim.start + size, usable)]
         claim.source, matched = state.tree.partial_source(
             path[: claim.blocks + 1], query, not state.world.copy_on, state.world.slow_tier
         )
         if claim.source is not None:
             claim.sources = state.tree.whole(claim.source) or []
-        if in_the_way(state, claim):
+        if not roomy and in_the_way(state, claim):
             claim.source, claim.sources, matched = None, [], 0
         claim.start += matched
     if state.world.has_state and purpose == "compute":
@@ -56,7 +78,7 @@ def where_it_parts(state: State, claim: Claim, path: Path, usable: int) -> int:
     return edge if state.tree.next_blocks(there) and claim.start < edge and edge + size <= usable else 0
 
 
-def find_tail(state: State, claim: Claim, path: Path, edges: list[list[int]], usable: int) -> None:
+def find_tail(state: State, claim: Claim, path: Path, edges: list[list[int]], usable: int, roomy: bool) -> None:
     """The longest start at a tail that somebody left, with the state after it, where all other groups could go on."""
     size, before = state.world.block_size, (claim.blocks, claim.start, claim.pages, claim.coming)
     reading = [alone for alone, kind in zip(edges, state.kinds, strict=True) if kind.kind != "state"]
@@ -73,7 +95,7 @@ def find_tail(state: State, claim: Claim, path: Path, edges: list[list[int]], us
         needed = [[] if kind.kind == "state" else reach.needed(kind, blocks * size, size) for kind in state.kinds]
         claim.pages = [{b: pages[b] for b in some} for pages, some in zip(claim.found, needed, strict=True)]
         break
-    if in_the_way(state, claim):
+    if not roomy and in_the_way(state, claim):
         claim.source, claim.sources = None, []
         claim.blocks, claim.start, claim.pages, claim.coming = before
 
@@ -112,8 +134,15 @@ def resumable(state: State, found: Found, group: int, blocks: int) -> bool:
 
 def points(state: State, found: Found, walked: int) -> list[list[int]]:
     """The block edges after which each group could go on by itself, the last one first."""
-    edges = range(walked, -1, -1)
-    return [[n for n in edges if resumable(state, found, group, n)] for group in range(len(state.pools))]
+    return [edges_of(state, found, group, walked) for group in range(len(state.pools))]
+
+
+def edges_of(state: State, found: Found, group: int, walked: int) -> list[int]:
+    """Those of one group; where all before an edge is needed, they are the ones up to the first gap."""
+    there = found[group]
+    if not reach.bounded(state.kinds[group]):
+        return list(range(next((block for block in range(walked) if block not in there), walked), -1, -1))
+    return [edge for edge in range(walked, -1, -1) if resumable(state, found, group, edge)]
 
 
 def last_of_all(edges: list[list[int]]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fuzzing.oracle import pools as slots
 from fuzzing.oracle import reach
 from fuzzing.oracle.page import Page
+from fuzzing.oracle.points import NAMED
 from fuzzing.oracle.state import Row, State
 from fuzzing.oracle.tree import path_of
 from fuzzing.world.plain import Path
@@ -21,9 +22,12 @@ def commit(state: State, row: Row, computed: int) -> int:
     before, row.committed = row.committed, blocks
     if row.tip is not None:
         path = path_of(row.ask.root, row.tokens, state.world.block_size)
-        if before < row.edge <= blocks and state.asks:
-            state.tree.ask_again(path[: row.edge + 1])
+        if state.points.matter:
+            see_points(state, row, path[: blocks + 1], before)
         row.tip = path[: blocks + 1]
+        for depth in range(before + 1, blocks + 1) if state.points.matter else ():
+            kind = NAMED if depth in row.named else state.points.guess(depth, row.edge)
+            state.points.put(path[: depth + 1], kind)
     fresh = 0
     for group in range(len(state.pools)):
         if state.offers(group):
@@ -31,6 +35,16 @@ def commit(state: State, row: Row, computed: int) -> int:
         if reach.bounded(state.kinds[group]):
             fresh += leave(state, row, group)
     return fresh
+
+
+def see_points(state: State, row: Row, path: Path, before: int) -> None:
+    """A row goes on to the end of a path: it may part from a text, or end where one goes on."""
+    size, known = state.world.block_size, state.tree.depth(path)
+    asks = state.asks and before < row.edge < len(path)
+    if asks and known >= row.edge:
+        state.tree.ask_again(path[: row.edge + 1], size)
+    if known < len(path) - 1:
+        state.tree.part(path[: known + 1], size)
 
 
 def offer(state: State, row: Row, group: int) -> int:

@@ -20,6 +20,7 @@ from quire.core.store.dumped import (
     DumpedCells,
     DumpedGhost,
     DumpedGroup,
+    DumpedKinds,
     DumpedNode,
     DumpedPage,
     DumpedReuse,
@@ -137,7 +138,10 @@ def dump(state: State) -> Dump:
     tips = Counter(state.tips())
     nodes = [dump_node(state, path, numbers, born[path], tips[path]) for path in exists]
     groups = [dump_group(state, group, numbers) for group in range(len(state.pools))]
-    return Dump(nodes, groups, {row.number: dump_row(state, name, numbers) for name, row in state.rows.items()})
+    rows = {row.number: dump_row(state, name, numbers) for name, row in state.rows.items()}
+    points = state.points
+    kept = [kind in points.kept for kind in range(len(points.cost))]
+    return Dump(nodes, groups, rows, DumpedKinds(points.cost, points.gain, kept) if points.matter else None)
 
 
 def dump_node(state: State, path: Path, numbers: dict[Path, int], children: int, tips: int) -> DumpedNode:
@@ -155,6 +159,7 @@ def dump_node(state: State, path: Path, numbers: dict[Path, int], children: int,
         children=children,
         tips=tips,
         asked=state.tree.is_asked(path),
+        kind=state.points.at.get(path, 0),
     )
 
 
@@ -175,7 +180,7 @@ def dump_group(state: State, group: int, numbers: dict[Path, int]) -> DumpedGrou
         slots = tuple(page.copies.get(tier, -1) for tier in range(len(pools.owner)))
         duration, expiry = (-1 if value is None else value for value in (page.duration, page.expiry))
         facts = (node, page.holders, page.claims, slots, page.priority, duration, expiry)
-        pages[page.number] = DumpedPage(*facts, page.stays, page.copying)
+        pages[page.number] = DumpedPage(*facts, page.stays, page.copying, page.unwanted)
     return DumpedGroup(pages, orders, pools.numbers, state.free(group), pools.counts, dump_cells(pools))
 
 
@@ -222,6 +227,9 @@ def dump_row(state: State, name: str, numbers: dict[Path, int]) -> DumpedRow:
         ahead=row.ahead,
         handed=row.handed,
         reached=row.reached,
+        launched=row.launched,
+        prompt=row.prompt,
         fresh=row.fresh,
+        followed=row.followed,
         written=row.written,
     )

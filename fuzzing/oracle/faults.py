@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
 
 from fuzzing.oracle import claims as claiming
-from fuzzing.oracle import finds, life, reach, receipts, writers
+from fuzzing.oracle import finds, flights, life, reach, receipts, writers
 from fuzzing.oracle import pools as slots
 from fuzzing.oracle.cells import SPOILT
 from fuzzing.oracle.model import Model
@@ -65,7 +66,10 @@ def spoil(model: Model, spoilt: Spoilt) -> list[SetbackFacts]:
     for stream, page in spoilt:
         lose(stream, page)
     setbacks = shaken_holds(model, pages) + shaken_finds(model, pages) + shaken_writers(model, pages)
-    setbacks += [set_back(model, *cuts[number]) for number in sorted(cuts)]
+    for row, _ in cuts.values():
+        row.since = model.next_step
+        row.ending = None if row.ending is None else (False, row.ending[1])
+    setbacks += [set_back(model, *cuts[number]) for number in sorted(cuts) if cuts[number][0].ending is None]
     return setbacks + [look_again(model, claim) for claim in shaken]
 
 
@@ -123,15 +127,12 @@ def lose(state: State, page: Page) -> None:
 
 def set_back(model: Model, row: Row, cut: int) -> SetbackFacts:
     """The row goes back to block `cut`; where groups forget or read an encoder, or without room, it is released."""
-    old = row.computed
+    old, row.launched = row.computed, 0
     forgets = any(reach.bounded(kind) for kind in model.own.kinds)
     if forgets or model.cross is not None or row.received or not recut(model.own, row, cut):
-        model.lost[row.ask.name] = row
-        for stream in model.streams:
-            if row.ask.name in stream.rows:
-                life.release(stream, stream.rows[row.ask.name], False)
-        model.free_rows.append(row.number)
-        return "sequence", row.ask.name, old, 0, True
+        name, model.lost[row.ask.name] = row.ask.name, replace(row, tokens=list(row.tokens))
+        flights.end(model, row, False, 0)
+        return "sequence", name, old, 0, True
     return "sequence", row.ask.name, old, row.computed, False
 
 
@@ -157,9 +158,11 @@ def recut(state: State, row: Row, cut: int) -> bool:
     row.showns = [min(shown, cut) for shown in row.showns]
     if row.tip is not None:
         row.tip = row.tip[: cut + 1]
+        state.tree.forget_gone()
     row.start = min(row.start, row.computed)
     row.prompt_end = max(row.prompt_end, len(row.tokens))
     row.granted = row.handed = row.computed
+    row.prompt = len(row.tokens)
     return True
 
 
@@ -178,8 +181,8 @@ def private(pages: list[Page | None], block: int) -> bool:
 def look_again(model: Model, claim: Claim) -> SetbackFacts:
     """A claim that lost part of its hit holds what is left."""
     old, found = claim.start, model.find(claim.ask, claim.purpose)
-    names = ("start", "blocks", "coming", "source", "pages", "sources", "found", "walked", "across", "cut", "junction")
-    for name in names:
+    kept = ("ask", "purpose", "receipt", "first", "good", "told", "lost", "places")
+    for name in [item.name for item in fields(found) if item.name not in kept]:
         setattr(claim, name, getattr(found, name))
     claiming.hold(claim)
     if model.world.receipts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fuzzing.oracle import claims, reach
+from fuzzing.oracle import claims, hints, reach
 from fuzzing.oracle.model import Model, encoder_ask
 from fuzzing.oracle.page import Page
 from fuzzing.oracle.state import Claim, State
@@ -96,9 +96,8 @@ def use_in(state: State, hit: Claim) -> None:
     for pools, kind in zip(state.pools, state.kinds, strict=True):
         needed = [there[pools.group].get(block) for block in reach.needed(kind, blocks * size, size)]
         pages: list[Page] = [page for page in needed if page is not None]
-        for page in pages if pools.cells is not None else ():
-            assert pools.cells is not None
-            pools.cells.use(page)
+        for page in pages:
+            hints.use(pools, page)
         for page in reversed(pages):
             if page.idle:
                 pools.restamp(page.hottest, page.copies[page.hottest])

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fuzzing.oracle import pools as slots
 from fuzzing.oracle import reach
 from fuzzing.oracle.commit import commit, copy_state
+from fuzzing.oracle.flights import check_landed, flies, take_back
 from fuzzing.oracle.life import columns_at, set_fresh
 from fuzzing.oracle.model import Model
 from fuzzing.oracle.page import Page
@@ -26,6 +27,8 @@ def fork_needs(state: State, row: Row, group: int) -> int:
 def fork_all(model: Model, name: str, names: list[str]) -> list[int] | None:
     """More rows on a row's pages; their numbers, None when there is no room for all of them."""
     row = model.own.rows[name]
+    if model.world.has_state:
+        check_landed(model, [row])
     forgets = any(reach.bounded(kind) for kind in model.own.kinds)
     across = None if model.cross is None else model.cross.rows.get(name)
     if across is not None and across.computed < len(across.tokens):
@@ -46,8 +49,11 @@ def fork_all(model: Model, name: str, names: list[str]) -> list[int] | None:
     for new, number in zip(names, numbers, strict=True):
         for stream, source in mine:
             fork_once(stream, source, new, number)
+        fork = model.own.rows[new]
         if row.computed < row.prompt_end:
-            model.own.rows[new].handed = row.computed  # a prompt's step computes the source alone
+            fork.handed, fork.prompt = row.computed, len(row.tokens)  # a prompt's step computes the source alone
+        elif flies(model, row):
+            take_back(fork, min(fork.handed, row.computed), model.world.block_size, False)
     return numbers
 
 
@@ -55,13 +61,16 @@ def fork_once(state: State, row: Row, name: str, number: int) -> Row:
     """One fork; it has the source's retention, block by block, and its spare pages first."""
     shared = row.computed // state.world.block_size
     copy = replace(row, number=number, ask=replace(row.ask, name=name, beams=1), tokens=list(row.tokens))
+    copy.launched, copy.since = 0, 0
+    if row.handed > len(row.tokens):  # places have no tokens that it could share
+        copy.handed, copy.reached = len(row.tokens), max(row.reached, row.handed)
     copy.spares = [[] for _ in state.pools]
     copy.pages = [pages[:shared] for pages in row.pages]
     copy.bases, copy.fronts, copy.showns = list(row.bases), list(row.fronts), list(row.showns)
     copy.owns, copy.peaks, copy.currents = [0] * len(state.pools), [0] * len(state.pools), list(row.currents)
     copy.held = list(row.held)
     copy.extras = [0] * len(state.pools)
-    copy.fresh, copy.written = list(row.fresh), list(row.written)
+    copy.fresh, copy.written, copy.followed = list(row.fresh), list(row.written), list(row.followed)
     for group, pools in enumerate(state.pools):
         set_fresh(pools, row)
         for page in copy.pages[group]:

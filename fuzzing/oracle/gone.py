@@ -16,6 +16,7 @@ class Loss(NamedTuple):
     when: int
     why: int
     admission: int
+    hint: int = 0
 
 
 class Gone:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fuzzing.oracle import hints, reach
 from fuzzing.oracle import pools as slots
-from fuzzing.oracle import reach
-from fuzzing.oracle.commit import commit, look_beside
+from fuzzing.oracle.commit import commit, copy_state, look_beside
 from fuzzing.oracle.page import Page
 from fuzzing.oracle.state import Row, State
+from fuzzing.oracle.tree import path_of
 from fuzzing.world.plain import Ask, Identity, Misuse, Path
 
 
@@ -39,23 +40,25 @@ def new_snapshots(state: State, row: Row, group: int, length: int, owed: int) ->
 
 
 def grow(state: State, rows: list[Row], tokens: list[list[Identity]] | None, num_tokens: int) -> bool:
-    """Slots for coming tokens, for all rows or for none."""
-    if any(any(row.peaks) or row.handed < len(row.tokens) for row in rows):
+    """Places for coming tokens, known or not, for all rows or for none."""
+    if any(any(row.peaks) or row.handed < row.prompt for row in rows):
         raise Misuse("an unfinished prompt has tokens to come before these, and perhaps pages reserved")
-    wanted = [sum(sum(new_columns(state, row, group, len(row.tokens) + num_tokens)) for row in rows)
+    ends = [
+        row.handed + num_tokens if tokens is None else max(row.handed, len(row.tokens) + len(tokens[nth]))
+        for nth, row in enumerate(rows)
+    ]
+    wanted = [sum(sum(new_columns(state, row, group, end)) for row, end in zip(rows, ends, strict=True))
               if kind.kind != "state" else 0 for group, kind in enumerate(state.kinds)]  # fmt: skip
     owed = {id(state.pools[some[0]].room): sum(wanted[group] for group in some) for some in state.sharers}
     for some in state.sharers:
         missing = owed[id(state.pools[some[0]].room)]
         if missing and missing > state.free(some[0]):
             return False
-    for place, row in enumerate(rows):
-        length = len(row.tokens) + num_tokens
-        if tokens is not None:
-            row.tokens += tokens[place]
-            row.handed = length
-        else:
-            row.reached = max(row.reached, length)
+    for row in rows:
+        keep_ahead(state, row)
+    for place, (row, length) in enumerate(zip(rows, ends, strict=True)):
+        row.tokens += [] if tokens is None else tokens[place]
+        row.handed = length
         for group, pools in enumerate(state.pools):
             set_fresh(pools, row)
             home = id(pools.room)
@@ -69,6 +72,28 @@ def grow(state: State, rows: list[Row], tokens: list[list[Identity]] | None, num
                 row.owns[group] += taken
                 pools.count(slots.GROWN, int(taken))
     return True
+
+
+def keep_ahead(state: State, row: Row) -> None:
+    """The state that the last step in flight leaves at a block's end is copied into the snapshot there, before the
+    next one; snapshots that steps went past are given up."""
+    size, end = state.world.block_size, row.launched
+    if not end == row.handed > row.computed or end % size or row.tip is None:
+        return
+    column = end // size - 1
+    for group, pools in enumerate(state.pools):
+        pages = row.pages[group]
+        page = pages[column] if column < len(pages) else None
+        if state.kinds[group].kind != "state" or page is None or column < row.written[group]:
+            continue
+        for past in reversed(range(max(row.fronts[group], row.written[group]), column)):
+            other = pages[past]
+            if other is not None:
+                pages[past] = None
+                row.owns[group] -= past >= row.bases[group]
+                pools.let_go(other, state.now())
+        copy_state(pools, row.currents[group], page)
+        row.written[group] = column + 1
 
 
 def set_fresh(pools: slots.Pools, row: Row) -> None:
@@ -92,7 +117,7 @@ def trim(state: State, row: Row, num_tokens: int) -> int:
     check_trim(state, row, length)
     del row.tokens[length:]
     row.kept, row.prompt_end = min(row.kept, length), min(row.prompt_end, length)
-    row.reached = max(row.reached, row.handed)
+    row.reached, row.prompt = max(row.reached, row.handed), min(row.prompt, length)
     row.computed, row.handed = min(row.computed, length), min(row.handed, length)
     given = 0
     for group, pools in enumerate(state.pools):
@@ -182,8 +207,8 @@ def drop(state: State, key: str) -> None:
             pools.let_go(page, state.now())
 
 
-def release(state: State, row: Row, store: bool) -> None:
-    """Everything computed becomes findable; then pages are given up, the deepest first."""
+def release(state: State, row: Row, store: bool, back: int = 0) -> None:
+    """Everything computed becomes findable, and comes back then; pages are given up, the deepest first."""
     row.peaks = [0] * len(state.pools)
     for pools in state.pools:
         pools.tell_time(state.now())
@@ -193,6 +218,7 @@ def release(state: State, row: Row, store: bool) -> None:
         store_rest(state, row, was_ahead)
     for group in range(len(state.pools)):
         look_beside(state, row, group, range(row.committed))
+    hints.end_row(state, row, 0 if state.groups.start else back)
     del state.rows[row.ask.name]
     state.tree.forget_gone()
     for group, pools in enumerate(state.pools):
@@ -270,15 +296,19 @@ def truncate(state: State, ask: Ask, keep: int) -> int:
     return sum(forget(state, path) for path in sorted(path for path in tops if len(path) == first))
 
 
-def clear(state: State) -> int:
-    """Forget everything; how many pages."""
-    gone = 0
+def clear(state: State, again: bool) -> int:
+    """Forget everything; how many pages. `again`: rows that stored their blocks go on to, from the first one."""
+    gone, storing = 0, [row for row in state.rows.values() if again and row.tip is not None]
     for root in state.roots:
         gone += forget(state, (root,))
     for row in state.rows.values():
         row.tip = None
     state.roots.clear()
     forget_ghosts(state)
+    for row in storing:
+        state.make_root(row.ask.root)
+        row.tip = path_of(row.ask.root, row.tokens, state.world.block_size)[: row.committed + 1]
+        row.showns = [shown if kind.kind == "state" else 0 for shown, kind in zip(row.showns, state.kinds, strict=True)]
     return gone
 
 

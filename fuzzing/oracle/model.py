@@ -23,6 +23,8 @@ class Model:
         self.cross = State(world, clock, range(world.num_own, world.num_groups)) if self.has_cross else None
         self.streams = [self.own] if self.cross is None else [self.own, self.cross]
         self.places = [(stream, place) for stream in self.streams for place in range(len(stream.pools))]
+        homes = [world.home(group) for group in range(world.num_groups)]
+        self.sharers = [[group for group, one in enumerate(homes) if one == home] for home in dict.fromkeys(homes)]
         self.free_rows = list(range(world.rows - 1, -1, -1))
         self.batches: dict[str, Batch] = {}
         self.finds: dict[str, Claim] = {}
@@ -31,6 +33,8 @@ class Model:
         self.plans: dict[int, list[Done]] = {}
         self.background: dict[int, list[Done]] = {}
         self.next_plan = 0
+        self.steps: list[Any] = []  # in flight, by steps of the module flights
+        self.next_step = 0
         self.lost: dict[str, Row] = {}  # released because a move failed
 
     @property
@@ -50,11 +54,6 @@ class Model:
     def place(self, group: int) -> tuple[State, int]:
         """Stream of a group and its place there."""
         return self.places[group]
-
-    def sharers(self) -> list[list[int]]:
-        """Groups of the cache by pool."""
-        homes = [self.world.home(group) for group in range(self.world.num_groups)]
-        return [[group for group, one in enumerate(homes) if one == home] for home in dict.fromkeys(homes)]
 
     def take_plan(self) -> PlanFacts:
         """Everything decided since the last plan."""
@@ -148,5 +147,5 @@ def encoder_ask(ask: Ask) -> Ask:
     tokens = (0,) * len(ask.places)
     return replace(
         ask, tokens=tokens, identities=ask.places, root=ask.scope_root, length=None, ranges=(), reuse_limit=None,
-        beams=1, extra_tokens=0,
+        redo=0, beams=1, extra_tokens=0,
     )  # fmt: skip

@@ -5,13 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fuzzing.oracle import admission, background, early, faults, finds, forks, life, reach, receipts, seating, writers
+from fuzzing.oracle import (
+    admission,
+    background,
+    early,
+    faults,
+    finds,
+    flights,
+    forks,
+    life,
+    reach,
+    receipts,
+    seating,
+    writers,
+)
 from fuzzing.oracle import pools as slots
 from fuzzing.oracle.claims import hold
 from fuzzing.oracle.commit import commit
 from fuzzing.oracle.facts import claim_facts, dump, outlook, row_facts, usage
+from fuzzing.oracle.hints import along
 from fuzzing.oracle.model import Model, encoder_ask
-from fuzzing.oracle.state import Batch, Claim, Row, State
+from fuzzing.oracle.state import Batch, Claim, Row
 from fuzzing.oracle.tree import path_of
 from fuzzing.world import build
 from fuzzing.world.plain import (
@@ -27,6 +41,7 @@ from fuzzing.world.plain import (
     PlanFacts,
     ReceiptFacts,
     RefusalFacts,
+    SetbackFacts,
     Skip,
     World,
     WriterFacts,
@@ -34,7 +49,7 @@ from fuzzing.world.plain import (
 from quire.core.store.dumped import Dump
 
 
-class Oracle:
+class Oracle(background.Answers):
     """What a cache of this world must answer."""
 
     def __init__(self, world: World, clock: Callable[[], float]) -> None:
@@ -74,10 +89,11 @@ class Oracle:
 
     def _admit(self, batch: Batch, budget: Budget, continuing: Sequence[str]) -> Admission:
         model, own = self.model, self.state
-        going_on, spans, (out, lacked), refused = admission.fit(
-            model, batch, budget, [own.rows[name] for name in continuing]
-        )
-        going_on = [span for span in going_on if seating.extend(own, own.rows[span[0]], span[2])]
+        begun = [own.rows[name] for name in continuing]
+        going_on, spans, left, refused = admission.fit(model, batch, budget, begun)
+        going_on = [span for span in going_on if seating.hand_out(own, own.rows[span[0]], span[2])]
+        (out, lacked), refused = admission.fit_slots(model, batch, budget, left, refused)
+        spans = spans[: len(batch.claims)]
         rows = [self._seat(claim) for claim in batch.claims]
         if rows:
             self.refresh()
@@ -94,13 +110,14 @@ class Oracle:
             row = own.rows[name]
             if end > row.computed:
                 row.granted, row.handed = max(row.granted, end), end
+                row.prompt = len(row.tokens)
         for stream, place in model.groups() if rows else ():
             pools = stream.pools[place]
             if pools.cells is not None:
                 pools.cells.learn(pools.pages.values())
         background.end(model, {row.ask.name for row in rows})
         seated = tuple((row.ask.name, row.number, row.start) for row in rows)
-        refused = admission.left_out(model, out, lacked) + refused
+        refused = admission.in_order(admission.left_out(model, out, lacked), refused) + batch.refused
         waiting = tuple(name for name in continuing if name not in {span[0] for span in going_on})
         told = tuple(claim.receipt for claim in batch.claims if claim.receipt is not None)
         return Admission(
@@ -228,9 +245,10 @@ class Oracle:
     def commit(self, names: Sequence[str], computed: Sequence[int] | None) -> int:
         """KV exists so far; who has run has read all of the encoder's, or the length was told when that came."""
         rows = [self.state.rows[name] for name in names]
-        marks = [row.handed for row in rows] if computed is None else computed
+        flights.check_landed(self.model, rows)
+        marks = [min(row.handed, len(row.tokens)) for row in rows] if computed is None else computed
         life.check_commit(self.state, rows, marks)
-        if forgets(self.state):
+        if any(map(reach.bounded, self.state.kinds)):
             for pools in self.state.pools:
                 pools.refresh(self.state.now())
         told, pairs = computed is not None, zip(rows, marks, strict=True)
@@ -243,8 +261,21 @@ class Oracle:
                 fresh += commit(self.model.cross, across, len(across.tokens))
         return fresh
 
+    def launch(self, names: Sequence[str]) -> tuple[tuple[int, int, int], ...]:
+        """A step is on its way."""
+        return flights.launch(self.model, names)
+
+    def land(self, nth: int, computed: Sequence[int] | None, tokens: Sequence[Sequence[int]]) -> int:
+        """A step in flight has run."""
+        return flights.land(self.model, nth, computed, [[plain(token) for token in some] for some in tokens])
+
+    def crash(self, nth: int) -> tuple[SetbackFacts, ...]:
+        """A step in flight has failed."""
+        return flights.crash(self.model, nth)
+
     def trim(self, name: str, num_tokens: int) -> int:
         """Tail tokens go."""
+        flights.check_landed(self.model, [self.state.rows[name]])
         return life.trim(self.state, self.state.rows[name], num_tokens)
 
     def fork(self, name: str, names: Sequence[str]) -> tuple[tuple[int, ...], PlanFacts] | None:
@@ -252,12 +283,9 @@ class Oracle:
         numbers = forks.fork_all(self.model, name, list(names))
         return None if numbers is None else (tuple(numbers), self.model.take_plan())
 
-    def release(self, name: str, store: bool) -> None:
-        """A row ends."""
-        self.model.free_rows.append(self.state.rows[name].number)
-        for stream in self.model.streams:
-            if name in stream.rows:
-                life.release(stream, stream.rows[name], store)
+    def release(self, name: str, store: bool, back: int = 0) -> None:
+        """A row ends; its text comes back then."""
+        flights.end(self.model, self.state.rows[name], store, back)
 
     def suspend(self, name: str) -> tuple[Identity, ...]:
         """A row ends, to go on later; its tokens so far."""
@@ -299,15 +327,18 @@ class Oracle:
             for writing in self.model.writers.values() if not across else ():  # an encoder's pages are not written
                 writing.cut = writing.cut or writers.goes_through(writing, top, size)
 
-    def clear(self) -> int:
-        """Forget everything."""
+    def clear(self, again: bool = False) -> int:
+        """Forget everything; `again`: who stores goes on to."""
+        if again and self.model.open_claims():
+            raise Misuse("a claim would be on pages that are stored anew")
         for writing in self.model.writers.values():
             writing.cut = True
         for claim in self.model.open_claims():
             claim.cut = True
             if claim.across is not None:
                 claim.across.cut = True
-        return sum(life.clear(stream) for stream in self.model.streams)
+        self.state.tree.ends.clear()
+        return sum(life.clear(stream, again) for stream in self.model.streams)
 
     def forget(self, pattern: int) -> int:
         """Forget some scopes."""
@@ -328,30 +359,15 @@ class Oracle:
             stream.sweep()
         return gone
 
+    def hint(self, ask: Ask, back: int, keep: int) -> int:
+        """Text that is stored comes back then."""
+        return along(self.state, ask.scope_root, [plain(token) for token in ask.tokens], keep, back)
+
     def offload(self, num_pages: int, group: int) -> PlanFacts:
         """Shadows for the next victims."""
         stream, place = self.model.place(group)
         early.offload(stream.pools[place], num_pages)
         return self.model.take_plan()
-
-    def copy_down(self, limit: int) -> PlanFacts:
-        """Copies in the slow tier, ahead."""
-        return background.copy_down(self.model, limit)
-
-    def prefetch(self, key: str, ask: Ask, deadline: float | None) -> tuple[Any, PlanFacts | None]:
-        """Bring up what a request will need, under a key; or what that lacks."""
-        admission.check_ask(self.model, ask)
-        told = background.prefetch(self.model, key, ask, deadline)
-        return told if len(told) == 2 else (told, None)
-
-    def close_prefetch(self, key: str) -> None:
-        """Its request is cancelled."""
-        if key in self.model.prefetches:
-            background.close(self.model, key)
-
-    def open_prefetches(self) -> tuple[str, ...]:
-        """Those that hold something."""
-        return tuple(self.model.prefetches)
 
     def refresh(self) -> None:
         """Retention that has run out ends, and so do prefetches."""
@@ -377,11 +393,6 @@ class Oracle:
     def dump(self) -> list[Dump]:
         """Everything, stream by stream, in the layout of a store's dump; private copies are not counted here."""
         return [dump(stream) for stream in self.model.streams]
-
-
-def forgets(state: State) -> bool:
-    """Some group does not keep everything."""
-    return any(reach.bounded(kind) for kind in state.kinds)
 
 
 def plain(token: int) -> Identity:

@@ -25,6 +25,7 @@ class Page:
     expiry: int | None = None
     since: int = 0  # when its expiry was set, in turns
     gone: bool = False
+    unwanted: bool = False  # said to come back never; in an order without classes
     uses: int = 0  # this and what follows is kept for the adaptive order
     reuse: int = 0
     used: int = 0
@@ -38,7 +39,7 @@ class Page:
     @property
     def hottest(self) -> int:
         """The lowest tier that has a copy."""
-        return min(self.copies)
+        return next(iter(self.copies)) if len(self.copies) == 1 else min(self.copies)
 
     def is_near(self, world: World) -> bool:
         """Whether it can be read without waiting for the slow tier."""

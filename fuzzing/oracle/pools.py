@@ -5,8 +5,9 @@ A slot's stamp is renewed whenever it joins a class: becomes empty, a shadow, th
 
 from __future__ import annotations
 
-from fuzzing.oracle import reach
-from fuzzing.oracle.cells import AGES, CLASSES, EVICTED, Cells
+from fuzzing.oracle import cut, reach
+from fuzzing.oracle.cells import AGES, Cells
+from fuzzing.oracle.classes import COVERED, EMPTY, IDLE, LISTS, SHADOW, victim_of
 from fuzzing.oracle.gone import Loss
 from fuzzing.oracle.page import DEFAULT, Page
 from fuzzing.oracle.room import Room
@@ -15,10 +16,7 @@ from fuzzing.world.plain import Move, Path, World
 
 ONBOARD, OFFLOAD, COPY, EXCHANGE = range(4)
 TOTAL, NEW, FULL, PARTIAL, MISSED, ONBOARDED, OFFLOADED, COPIED, DROPPED, DEMOTED, GROWN, COPIED_TOKENS = range(12)
-FROM_TIER, PARTIAL_FROM, SKIPPED, BEHIND, COPIED_DOWN, PREFETCHED, NUM_COUNTS = 12, 20, 28, 29, 30, 31, 32
-EMPTY, SHADOW, IDLE = 0, 1, 2  # classes; an idle page of priority p is in IDLE + 2p + 1, one that is passed before it
-COVERED = IDLE + 202  # the last one in the adaptive order; the numbers behind it are cells, so many lists a priority
-LISTS = 1 + CLASSES * AGES
+FROM_TIER, PARTIAL_FROM, SKIPPED, BEHIND, COPIED_DOWN, PREFETCHED, NUM_COUNTS = 12, 20, 28, 29, 30, 31, 40
 
 
 class Pools:
@@ -29,7 +27,7 @@ class Pools:
     ) -> None:
         self.group, self.number = group  # in its stream, and in the cache
         self.world, self.tree, self.moves, self.room = world, tree, moves, room
-        room.groups[self.group] = self
+        room.groups[self.group] = tree.groups[self.group] = self
         self.owner, self.stamp, self.numbers, self.pages = room.owner, room.stamp, room.numbers, room.pages
         self.cells, self.gone, self.filling = room.cells, room.gone, room.filling
         self.counts = [0] * NUM_COUNTS
@@ -76,16 +74,16 @@ class Pools:
 
     def is_passed(self, page: Page) -> bool:
         """Whether nobody can be expected to resume where its window reaches: at its block, or a few below."""
-        if page.group != self.group:
-            return self.of(page).is_passed(page)
+        if page.unwanted or page.group != self.group:
+            return page.unwanted or self.of(page).is_passed(page)
         kind, size, path = self.world.kinds[self.number], self.world.block_size, page.path
         if self.world.release_order or path is None:
             return False
         if kind.kind == "state":
             return self.tree.is_overtaken(path, self.group)
-        if kind.kind != "window" or len(path[-1]) < size:
-            return False
-        if len(path) - 2 < reach.sink(kind, size):
+        if self.leaves_only and self.cells is not None:
+            return cut.is_cut_off(self.tree, path, size)
+        if kind.kind != "window" or len(path[-1]) < size or len(path) - 2 < reach.sink(kind, size):
             return False
         states = [group for group, other in enumerate(self.world.kinds) if other.kind == "state"]
         return not self.tree.reaches_point(path, reach.keeps(kind, size), states, size)
@@ -101,18 +99,7 @@ class Pools:
 
     def victim(self, tier: int, shadows: bool = True) -> int | None:
         """The slot to take next; claimed pages are passed over, their shadows are not."""
-        best: tuple[tuple[int, int], int] | None = None
-        found, stamps, turns = None, self.stamp[tier], dict[int, tuple[int, int]]()
-        for slot, page in enumerate(self.owner[tier]):
-            klass = self.klass(tier, slot)
-            if klass is None or (klass == SHADOW and not shadows):
-                continue
-            if klass not in turns:
-                turns[klass] = self.before(klass)
-            mine = turns[klass], stamps[slot]
-            if (best is None or mine < best) and not self.is_taboo(tier, page):
-                best, found = mine, slot
-        return found
+        return victim_of(self, tier, shadows)
 
     # -- slots -------------------------------------------------------------------------------------------------------
 
@@ -124,9 +111,10 @@ class Pools:
         page = self.owner[tier][slot]
         if page is None or not page.idle or tier != page.hottest:
             return
-        page.passed = self.is_passed(page)
+        page.covered = self.has_child(page, tier)
+        page.passed = not page.covered and self.is_passed(page)
         if self.cells is not None:
-            page.cell, page.covered = self.cells.listed(page), self.has_child(page, tier)
+            page.cell = self.cells.listed(page)
             self.cells.reached["passed"] += page.passed
 
     # -- parents and children ----------------------------------------------------------------------------------------
@@ -153,13 +141,13 @@ class Pools:
             self.restamp(tier, parent.copies[tier], not covered and self.is_oldest(self.cells, parent, tier, page))
 
     def is_oldest(self, cells: Cells, page: Page, tier: int, child: Page) -> bool:
-        """Whether no page is older that is first in the cell which this one will join; the child may wait there yet."""
-        cell = cells.listed(page)
+        """Whether no page is older that is first in the list which this one will join; the child may wait there yet."""
+        place = -1 if self.is_passed(page) else cells.listed(page)
         others = [other for other in self.owner[tier] if other and other is not page]
         others = [other for other in others if other.idle or (other is child and not other.holders)]
         idle = [other for other in others if other.copies]  # not what is on its way from one tier to another
-        there = [other for other in idle if other.hottest == tier and not (other.covered or other.passed)]
-        same = [other for other in there if (other.priority, other.cell) == (page.priority, cell)]
+        there = [other for other in idle if other.hottest == tier and not other.covered]
+        same = [other for other in there if (other.priority, self.place(other)) == (page.priority, place)]
         first = min(same, key=lambda other: self.stamp[tier][other.copies[tier]], default=page)
         return page.used <= first.used
 
@@ -178,11 +166,10 @@ class Pools:
         """The page stands for nothing now; with a reason it is remembered."""
         path = page.path
         assert path is not None
-        if self.cells is not None and why and len(path[-1]) == self.world.block_size:
-            self.cells.bury(page, self.admissions, why)
         if self.cells is not None:
-            self.cells.unwatch(page)
-        self.gone.note(self.group, path, Loss(self.now, why, self.admissions) if why else None, self.world.block_size)
+            self.cells.leave(page, self.admissions, why if len(path[-1]) == self.world.block_size else 0)
+        loss = Loss(self.now, why, self.admissions, 3 * page.unwanted) if why else None
+        self.gone.note(self.group, path, loss, self.world.block_size)
         self.tree.detach(page)
         self.see(page, path)
 
@@ -331,7 +318,7 @@ class Pools:
             return
         if self.world.slow and tier in self.world.fast and self.is_worth_copying(page):
             self.count(BEHIND)
-        self.detach(page, EVICTED)
+        cut.detach_evicted(self, page)
         self.remove_number(page)
         self.count(DROPPED)
 

@@ -9,14 +9,15 @@ from fuzzing.oracle import claims, reach
 from fuzzing.oracle.cells import SPOILT
 from fuzzing.oracle.gone import Loss
 from fuzzing.oracle.pools import Pools
-from fuzzing.oracle.state import Claim, Row, State
+from fuzzing.oracle.state import Claim, Row, State, name_of
 from fuzzing.oracle.tree import common_tokens, path_of
 from fuzzing.world import build
 from fuzzing.world.plain import TICKS, MissFacts, Path, ReceiptFacts
 
-Reason = tuple[str, int | None, int | None, int | None, str | None]  # cause, group, ticks, admission, request
-SHORT: Reason = ("short", None, None, None, None)
-NEW: Reason = ("new", None, None, None, None)
+Reason = tuple[str, int | None, int | None, int | None, str | None, int]  # cause, group, ticks, admission, who, hint
+SHORT: Reason = ("short", None, None, None, None, 0)
+POLICY: Reason = ("policy", None, None, None, None, 0)
+NEW: Reason = ("new", None, None, None, None, 0)
 
 
 def num_remembered(pools: Pools) -> int:
@@ -35,17 +36,19 @@ def loss_of(pools: Pools, path: Path) -> Loss | None:
     if one is None:
         return None
     gone = (one.used + one.rest * quarter + quarter // 2) // quarter * quarter
-    return Loss(gone, one.why, one.admission)
+    return Loss(gone, one.why, one.admission, max(0, one.reuse - 3))
 
 
 def explain(state: State, claim: Claim) -> ReceiptFacts:
     """The receipt of a claim that was just found."""
-    ask, why = claim.ask, Why(state, claim)
-    reasons = [(why.reason(token), token) for token in range(claim.start, ask.compute_end)]
+    full = claim.full or claim
+    ask, why = claim.ask, Why(state, full)
+    reasons = [(POLICY, token) for token in range(claim.start, full.start)]
+    reasons += [(why.reason(token), token) for token in range(full.start, ask.compute_end)]
     misses: list[MissFacts] = []
-    for (cause, group, ticks, admission, request), run in groupby(reasons, lambda item: item[0]):
+    for (cause, group, ticks, admission, request, hint), run in groupby(reasons, lambda item: item[0]):
         tokens = [token for _, token in run]
-        misses.append(MissFacts(cause, tokens[0], tokens[-1] + 1, group, ticks, admission, request))
+        misses.append(MissFacts(cause, tokens[0], tokens[-1] + 1, group, ticks, admission, request, hint))
     return ReceiptFacts(ask.compute_end, claim.start, tuple(sorted(hits(state, claim).items())), tuple(misses))
 
 
@@ -142,9 +145,9 @@ class Why:
         """The first that applies."""
         limit = self.ask.reuse_limit
         if not self.reads or (limit is not None and token >= limit):
-            return ("policy", None, None, None, None)
+            return POLICY
         if token >= self.usable:
-            return ("last_token", None, None, None, None)
+            return ("last_token", None, None, None, None, 0)
         if token >= self.whole * self.size:
             return SHORT
         block = token // self.size
@@ -164,7 +167,7 @@ class Why:
             return SHORT
         if self.elsewhere is None:
             self.elsewhere = max(map(self.has, self.others()), default=0) if self.state.world.scopes else 0
-        return ("other_scope", None, None, None, None) if block < self.elsewhere else NEW
+        return ("other_scope", None, None, None, None, 0) if block < self.elsewhere else NEW
 
     def culprit(self, block: int) -> tuple[int, int]:
         """The group to blame for a block, and the edge below which it could not resume."""
@@ -188,19 +191,19 @@ class Why:
         missing = [other for other in needed if other not in self.found[group]] if block < self.walked else [block]
         hole = missing[-1]
         if self.row is not None and self.hidden_from(self.row, group) <= hole < self.shares(self.row):
-            return ("under_way", group, None, None, self.row.ask.name)
+            return ("under_way", group, None, None, name_of(self.row), 0)
         if hole in self.slow[group]:
-            return ("slow", group, None, None, None)
+            return ("slow", group, None, None, None, 0)
         if hole < self.known:
             loss = self.loss(group, hole)
-            unknown: Reason = ("window" if kind.kind == "window" else "forgotten", group, None, None, None)
+            unknown: Reason = ("window" if kind.kind == "window" else "forgotten", group, None, None, None, 0)
             return unknown if loss is None else self.lost(loss, group)
         return NEW
 
     def lost(self, loss: Loss, group: int) -> Reason:
         """A page that is gone."""
         cause = "failed" if loss.why == SPOILT else "evicted"
-        return (cause, group, max(0, self.state.now() - loss.when), loss.admission, None)
+        return (cause, group, max(0, self.state.now() - loss.when), loss.admission, None, loss.hint)
 
     def no_snapshot(self, group: int, block: int, bound: int) -> Reason:
         """The nearest snapshot from a block on that was there, or that somebody will take."""
@@ -208,13 +211,13 @@ class Why:
             row = self.row
             to_come = row is not None and self.hidden_from(row, group) <= ahead < self.shares(row)
             if row is not None and to_come and row.pages[group][ahead : ahead + 1] not in ([], [None]):
-                return ("under_way", group, None, None, row.ask.name)
+                return ("under_way", group, None, None, name_of(row), 0)
             if ahead in self.slow[group]:
-                return ("slow", group, None, None, None)
+                return ("slow", group, None, None, None, 0)
             loss = self.loss(group, ahead) if ahead < self.known else None
             if loss is not None:
                 return self.lost(loss, group)
-        return ("snapshot", group, None, None, None) if block < self.known else NEW
+        return ("snapshot", group, None, None, None, 0) if block < self.known else NEW
 
     # -- other scopes ------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,10 @@ class Room:
         self.pages: dict[int, Page] = {}
         fast = sum(sizes[tier] for tier in world.fast)
         self.cells = Cells(fast, world.ghosts, sum(sizes)) if world.adaptive else None
+        if self.cells is not None and world.kinds[number].kind != "cross":
+            self.cells.doubles_at, self.cells.block_size = world.doubles_at, world.block_size
+            reach = {"full": world.max_length + 1, "state": 1}
+            self.cells.reach = [reach.get(one.kind, one.window or 1) for one in world.kinds]
         self.gone = Gone(world.ghosts * fast if world.receipts and not world.adaptive else 0)
         self.filling: set[tuple[int, int]] = set()  # slots that background plans fill
         self.evicted_before = 0  # the present call
@@ -40,9 +44,17 @@ class Room:
                 count += 1
         return count
 
+    def first_empty(self, tier: int) -> int | None:
+        """The slot that has been empty for longest; one that a background plan fills is not."""
+        owners = self.owner[tier]
+        if None not in owners:
+            return None
+        empty = [slot for slot, page in enumerate(owners) if page is None and (tier, slot) not in self.filling]
+        return min(empty, key=self.stamp[tier].__getitem__, default=None)
+
     def evicted(self) -> int:
         """Pages that have left a slot for others: offloaded, demoted or dropped."""
-        return sum(sum(one.counts[what] for what in EVICTIONS) for one in self.groups.values())
+        return sum([one.counts[what] for one in self.groups.values() for what in EVICTIONS])
 
     def usage(self, tier: int) -> tuple[int, int, int]:
         """Empty slots, idle pages, shadows."""

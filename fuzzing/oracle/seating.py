@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from fuzzing.oracle import hints, reach
 from fuzzing.oracle import pools as slots
-from fuzzing.oracle import reach
 from fuzzing.oracle.cells import CONTINUED, ONCE
 from fuzzing.oracle.charge import Charge, Fill
 from fuzzing.oracle.commit import copy_state
-from fuzzing.oracle.life import set_fresh
+from fuzzing.oracle.life import keep_ahead, set_fresh
 from fuzzing.oracle.onboard import onboard
 from fuzzing.oracle.page import DEFAULT, Page
+from fuzzing.oracle.points import NAMED
 from fuzzing.oracle.state import Claim, Row, State, decode_value, retention
 from fuzzing.oracle.tree import path_of
 
@@ -30,8 +31,8 @@ def seat(state: State, claim: Claim, number: int) -> Row:
         bases=[claim.blocks] * groups, fronts=[front(state, claim, group) for group in range(groups)],
         showns=[claim.blocks] * groups, edge=(len(tokens) - 1) // state.world.block_size,
         owns=[0] * groups, peaks=[0] * groups, extras=[0] * groups,
-        held=[0] * groups, currents=[None] * groups, fresh=[0] * groups,
-        written=[0] * groups, granted=claim.start, handed=claim.start,
+        held=[0] * groups, currents=[None] * groups, fresh=[0] * groups, followed=[False] * groups, begun=claim.blocks,
+        written=[0] * groups, granted=claim.start, handed=claim.start, prompt=len(tokens),
         ahead=claim.purpose == "decode" and state.apart, junction=claim.junction,
     )  # fmt: skip
     if claim.purpose == "decode":
@@ -53,9 +54,20 @@ def seat(state: State, claim: Claim, number: int) -> Row:
                 row.owns[pools.group] += 1
         row.held[pools.group] = row.owns[pools.group]
     state.rows[ask.name] = row
-    if tip is not None and claim.blocks == row.edge > 0 and state.asks:
-        state.tree.ask_again(tip)
+    see_points(state, row)
     return row
+
+
+def see_points(state: State, row: Row) -> None:
+    """Where its prompt ends in a text that goes on, others are expected; and where its request says that they are."""
+    if row.tip is not None and row.committed == row.edge > 0 and state.asks:
+        state.tree.ask_again(row.tip, state.world.block_size)
+    if row.tip is None or not state.points.matter or state.groups.start:
+        return
+    row.named = row.ask.named(state.world.block_size)
+    for depth in row.named:
+        if depth <= row.committed:
+            state.points.put(row.tip[: depth + 1], NAMED)
 
 
 def promiser(state: State, group: int, block: int, page: Page) -> Row | None:
@@ -100,6 +112,8 @@ def front(state: State, claim: Claim, group: int) -> int:
 
 def settle(state: State, claim: Claim, row: Row, end: int) -> Counted:
     """All the row lacks: priorities, onboards, a state, the partial block, new pages. What that counted, per group."""
+    if not state.groups.start:
+        hints.supersede(state, row)
     left = {page: page.claims for page in claim.sources}
     over = claim.source is not None and takes_over(state, [], claim, left)
     for pools in state.pools:
@@ -108,12 +122,13 @@ def settle(state: State, claim: Claim, row: Row, end: int) -> Counted:
         if cells is not None:
             cells.admit()
     before = [list(pools.counts) for pools in state.pools]
+    tight = [is_tight(state, row, group, claim.start, 1) for group in range(len(state.pools))]
     for group, pools in enumerate(state.pools):
         charge = Charge(state.world, claim.ask, state.kinds[group], claim.junction)
         asked = (
             charge.room()
             if row.ahead
-            else charge.fill(claim.start, max(end, claim.start), claim.start, row.held[group])
+            else charge.fill(claim.start, max(end, claim.start), claim.start, row.held[group], tight[group])
         )
         sinks = min(reach.sink(state.kinds[group], state.world.block_size), asked.first)
         met = meet_prompt(state, claim, row, pools, [*range(sinks), *range(asked.first, asked.stop)])
@@ -130,6 +145,20 @@ def settle(state: State, claim: Claim, row: Row, end: int) -> Counted:
         for _ in range(asked.spare):
             row.spares[group].append(pools.open_page(*row.decode))
     return counted_since(state, before)
+
+
+def is_tight(state: State, row: Row, group: int, start: int, taken: int) -> bool:
+    """A state at the prompt's end would push out the one before, which the same prompt needs."""
+    charge = Charge(state.world, row.ask, state.kinds[group], row.junction)
+    if not charge.is_state:
+        return False
+    beside = charge.beside_end(start, has_colder(state, group))
+    return beside >= 0 and state.free(group) < taken + beside
+
+
+def has_colder(state: State, group: int) -> bool:
+    """What leaves the device may go on elsewhere."""
+    return any(tier[state.groups[group]] for tier in state.world.tiers[1:])
 
 
 def counted_since(state: State, before: list[list[int]]) -> Counted:
@@ -150,6 +179,9 @@ def meet_prompt(state: State, claim: Claim, row: Row, pools: slots.Pools, column
     its_own = claim.source is not None and state.kinds[pools.group].kind != "state"  # a column has the source's tokens
     met = meet(state, row, pools, [column for column in columns if not its_own or column != claim.blocks])
     known, blocks = max(claim.blocks, *(column + 1 for column in met), 0), len(row.tokens) // state.world.block_size
+    deepest = row.pages[pools.group][claim.blocks - 1] if claim.blocks else None
+    last = pools.cells.met_class if max(met, default=-1) >= claim.blocks else deepest.reuse if deepest else ONCE
+    row.followed[pools.group] = last - hints.CLASS in (hints.SOON, hints.LATER)
     row.fresh[pools.group] = pools.cells.fresh = CONTINUED if 0 < blocks <= 2 * known else ONCE
     return met
 
@@ -197,7 +229,9 @@ def extend(state: State, row: Row, end: int) -> bool:
         row.granted = row.prompt_end = len(row.tokens)
     if end <= row.granted or not any(map(reach.bounded, state.kinds)):
         return True
-    asks = [Charge(state.world, row.ask, kind, row.junction).fill(row.computed, end, row.start, row.held[group])
+    begin = max(row.computed, row.launched)
+    asks = [Charge(state.world, row.ask, kind, row.junction).fill(begin, end, row.start, row.held[group],
+                                                                  is_tight(state, row, group, begin, 0))
             if reach.bounded(kind) else Fill(0, 0) for group, kind in enumerate(state.kinds)]  # fmt: skip
     for groups in state.sharers:
         wanted: list[tuple[int, int]] = []
@@ -213,6 +247,14 @@ def extend(state: State, row: Row, end: int) -> bool:
     return True
 
 
+def hand_out(state: State, row: Row, end: int) -> bool:
+    """The next part of a prompt, if there are pages for it."""
+    if not extend(state, row, end):
+        return False
+    keep_ahead(state, row)
+    return True
+
+
 def open_inside(state: State, row: Row, start: int, end: int) -> tuple[list[tuple[int, int, int]], Counted]:
     """Pages for what a step writes itself, the last ones as far as there is room: where to, and what that counted."""
     told, size = list[tuple[int, int, int]](), state.world.block_size
@@ -225,6 +267,9 @@ def open_inside(state: State, row: Row, start: int, end: int) -> tuple[list[tupl
             stretch(row, group, max([column + 1 for column in columns], default=0))
             fresh = [column for column in columns if column >= row.written[group]]  # a step may have run without others
             holes = [column for column in fresh if row.pages[group][column] is None]
+            if columns and (columns[-1] + 1) * size == row.ask.compute_end and columns[-1] in holes:
+                beside = charge.beside_end(start, has_colder(state, group))
+                holes = holes[:-1] if beside >= 0 and len(holes) + beside > room else holes
             opened = holes[max(0, len(holes) - room) :]
             fill_columns(state, row, pools, opened, meet(state, row, pools, opened))
             row.written[group] = max(row.written[group], *(column + 1 for column in columns), 0)
@@ -240,8 +285,7 @@ def reuse_whole(state: State, claim: Claim, pools: slots.Pools) -> None:
     for block, page in held:
         pools.count(slots.FULL)
         pools.count(slots.FROM_TIER + page.hottest)
-        if pools.cells is not None:
-            pools.cells.use(page)
+        hints.use(pools, page)
         value = retention(claim.ask, block, state.world.block_size)
         if value is not None:
             page.priority, page.duration = value
@@ -270,8 +314,7 @@ def reuse_part(state: State, claim: Claim, pools: slots.Pools, over: bool) -> Pa
     if over:
         source.claims -= 1
         pools.hold(source)
-        if pools.cells is not None:
-            pools.cells.use(source)
+        hints.use(pools, source)
         if 0 not in source.copies:
             onboard(pools, source)
         pools.detach(source)
@@ -287,10 +330,9 @@ def reuse_part(state: State, claim: Claim, pools: slots.Pools, over: bool) -> Pa
     pools.move(slots.COPY, (tier, source.copies[tier]), (0, page.copies[0]), *pages, tokens=matched)
     pools.count(slots.ONBOARDED if tier else slots.COPIED)
     pools.count(slots.COPIED_TOKENS, matched)
-    if pools.cells is not None:
-        pools.cells.use(source)
-        if source.idle:
-            pools.restamp(source.hottest, source.copies[source.hottest])
+    hints.use(pools, source)
+    if pools.cells is not None and source.idle:
+        pools.restamp(source.hottest, source.copies[source.hottest])
     pools.unclaim(source)
     return page
 

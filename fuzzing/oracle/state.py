@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from fuzzing.oracle.page import DEFAULT, Page
+from fuzzing.oracle.points import Points
 from fuzzing.oracle.pools import Pools
 from fuzzing.oracle.room import Room
 from fuzzing.oracle.tree import Tree
@@ -42,13 +43,20 @@ class Row:
     currents: list[Page | None] = field(default_factory=list)  # of state groups: the state itself
     fresh: list[int] = field(default_factory=list)  # class of new pages, in the adaptive order
     written: list[int] = field(default_factory=list)  # of state groups: columns below are written by the prompt's steps
+    followed: list[bool] = field(default_factory=list)  # the last that was known of its prompt was to come back
+    begun: int = 0  # blocks of its hit
     granted: int = 0  # the furthest it was ever told to compute
     handed: int = 0  # how far it was told to compute last; what is generated is computed in the next step
-    reached: int = 0  # how far it was told to compute before tokens were taken back, or got slots for tokens to come
+    reached: int = 0  # how far it was told to compute before tokens were taken back
+    prompt: int = 0  # tokens before it are handed out in parts
+    launched: int = 0  # how far steps in flight compute it; 0: none does
+    since: int = 0  # what steps before this one compute of it counts nothing: it has lost pages
+    ending: tuple[bool, int] | None = None  # released while a step in flight computes it: whether to store it, the hint
     decodes: bool = False  # a transfer brings the rest of its prompt
     received: bool = False  # and for some groups more than that: all of it counts, or nothing
     ahead: bool = False  # its pages are those of the prompt's end, not of `computed`
     junction: int = 0  # where its prompt parted from what was known
+    named: tuple[int, ...] = ()  # blocks after which others are expected to begin
 
     @property
     def decode(self) -> tuple[int, int | None]:
@@ -84,6 +92,7 @@ class Claim:
     found: list[dict[int, Page]] = field(default_factory=list)  # per group: all pages along its tokens, when it looked
     walked: int = 0  # blocks that exist along its tokens
     junction: int = 0  # where it parts from what is known, if a state is to be kept there
+    full: Claim | None = None  # what there is, where a part of that is computed all the same
     across: Claim | None = None  # the same in the encoder's stream
     receipt: ReceiptFacts | None = None
     cut: bool = False  # what it found was forgotten since
@@ -130,7 +139,8 @@ class State:
         self.partial_hits = world.partial and groups.start == 0
         self.moves: list[Done] = []
         self.rows: dict[str, Row] = {}
-        self.tree = Tree(len(groups), self.tips)
+        self.points = Points(world, self.kinds, [sum(tier[group] for tier in world.tiers) for group in groups])
+        self.tree = Tree(len(groups), self.tips, self.points)
         homes = [world.home(group) for group in groups]
         rooms = {home: Room(world, group) for home, group in zip(reversed(homes), reversed(groups), strict=True)}
         self.pools = [
@@ -138,21 +148,24 @@ class State:
             for place, group in enumerate(groups)
         ]
         self.sharers = [[place for place, one in enumerate(homes) if one == home] for home in dict.fromkeys(homes)]
+        self.mates = [next(groups for groups in self.sharers if one in groups) for one in range(len(groups))]
         self.roots: list[int] = []  # numbers of the scopes, in the order they came up
         self.holds: dict[str, tuple[int, int, list[list[tuple[int, Page]]]]] = {}  # start, end; by group: block, page
         self.trusted = True  # no plan is under way that might fail
 
     def free(self, group: int) -> int:
         """Device slots that can be had and are reserved for nobody."""
-        mine = next(groups for groups in self.sharers if group in groups)
-        reserved = sum(row.reserve(one) for one in mine for row in self.rows.values() if row.peaks[one])
+        reserved = 0
+        for row in self.rows.values():
+            if any(row.peaks):
+                reserved += sum(row.reserve(one) for one in self.mates[group] if row.peaks[one])
         return self.pools[group].room.free() - reserved
 
     def offers(self, group: int) -> bool:
         """Whether final pages become findable at once: a state's are kept where it stands."""
         return self.kinds[group].kind != "state"
 
-    def tips(self) -> Iterable[Path]:
+    def tips(self) -> list[Path]:
         """Where live sequences go on in the tree."""
         return [row.tip for row in self.rows.values() if row.tip is not None]
 
@@ -170,6 +183,11 @@ class State:
         """Scopes with nothing left in them go."""
         alive = {path[0] for path in (*self.tree.at, *self.tips())}
         self.roots = [root for root in self.roots if root in alive]
+
+
+def name_of(row: Row) -> str:
+    """What it was asked for as, also when it has ended and waits for a step in flight."""
+    return row.ask.name.split("~")[0]
 
 
 def ticks(seconds: int | None) -> int | None:

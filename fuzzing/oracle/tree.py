@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, KeysView
 from math import inf
+from typing import Any
 
 from fuzzing.oracle.page import Page
+from fuzzing.oracle.points import LOOKS_BACK, Points
 from fuzzing.world.plain import Block, Identity, Path
 
 Pages = list[Page | None]
@@ -15,21 +17,28 @@ _LAST = ((inf,),)  # greater than any block
 class Tree:
     """Committed pages by path. A path exists while it, or one below it, has a page or is where a sequence goes on."""
 
-    def __init__(self, num_groups: int, tips: Callable[[], Iterable[Path]]) -> None:
+    def __init__(self, num_groups: int, tips: Callable[[], list[Path]], points: Points) -> None:
         self.num_groups = num_groups
+        self.points = points
+        self.groups: dict[int, Any] = {}  # their Pools, by place
         self.tips = tips
         self.at: dict[Path, Pages] = {}
         self._under: dict[Path, dict[Path, Pages]] = {}  # the same by parent
-        self._tops: list[Path] = []  # where the paths end of which the two below were made
-        self._known: set[Path] = set()
-        self._next: dict[Path, list[Path]] = {}  # of each that has some, the paths one block longer
+        self._tips: list[Path] = []  # as they were when last looked at
+        self._known: dict[Path, int] = {}  # how much keeps a path: its pages count as one, its tips, what is below
+        self._next: dict[Path, dict[Path, None]] = {}  # of each that has some, the paths one block longer
+        self._doubted: set[Path] = set()  # may be gone, or never have existed, since what was asked was last looked at
+        self.ends: dict[tuple[int, int], Any] = {}  # where the last row of a session ended: its path first
         self._asked: set[Path] = set()  # where prompts ended whose text was known to go on
 
     def attach(self, page: Page, path: Path) -> None:
         """The page stands for this path now."""
-        pages = self.at.setdefault(path, [None] * self.num_groups)
+        pages = self.at.get(path)
+        if pages is None:
+            pages = self.at[path] = [None] * self.num_groups
+            self._under.setdefault(path[:-1], {})[path] = pages
+            self._keep(path)
         pages[page.group] = page
-        self._under.setdefault(path[:-1], {})[path] = pages
         page.path = path
 
     def detach(self, page: Page, replaced: bool = False) -> None:
@@ -41,6 +50,7 @@ class Tree:
             del self.at[page.path], self._under[page.path[:-1]][page.path]
             if not self._under[page.path[:-1]]:
                 del self._under[page.path[:-1]]
+            self._drop(page.path)
         page.path = None
         if not replaced:
             self.forget_gone()
@@ -59,10 +69,25 @@ class Tree:
         self._look()
         return path not in self._next
 
-    def ask_again(self, path: Path) -> None:
+    def ask_again(self, path: Path, size: int) -> None:
         """A prompt ends at this path: if the text goes on, somebody may ask for it once more."""
         if not self.is_leaf(path):
+            self.part(path, size)
             self._asked.add(path)
+            self._doubted.add(path)
+
+    def goes_on(self, path: Path, size: int) -> bool:
+        """Whether a text goes on from a path in one way, with a whole block, and nobody asked for its end."""
+        below = self.next_blocks(path)
+        return len(below) == 1 and len(below[0][-1]) == size and path not in self._asked
+
+    def part(self, path: Path, size: int) -> None:
+        """Somebody goes another way from here than one text does, or ends here, and could resume here next time."""
+        if len(path) == 1 or not self.goes_on(path, size):
+            return
+        stop = max(0, len(path) - 1 - LOOKS_BACK)
+        anyway = [depth for depth in range(stop + 1, len(path) - 1) if not self.goes_on(path[: depth + 1], size)]
+        self.points.serve(path, max(anyway, default=stop))
 
     def is_asked(self, path: Path) -> bool:
         """Whether a prompt ended there while the text was known to go on."""
@@ -70,8 +95,16 @@ class Tree:
 
     def forget_gone(self) -> None:
         """What was asked of paths that exist no more is forgotten, also if they come again."""
-        if self._asked:
-            self._asked &= self.exists()
+        self._look()
+        doubted = self._doubted | self.points.doubted
+        self._doubted.clear()
+        self.points.doubted.clear()
+        for path in doubted:
+            if path not in self._known:
+                self._asked.discard(path)
+                self.points.at.pop(path, None)
+        if self.ends:
+            self.ends = {key: end for key, end in self.ends.items() if end[0] in self._known}
 
     def is_point(self, path: Path, states: list[int], size: int) -> bool:
         """Whether somebody can be expected to resume at the end of a path."""
@@ -79,7 +112,7 @@ class Tree:
         if states:
             ends = len(below) > 1 or any(len(other[-1]) < size for other in below)
             return ends or any(self.page(path, group) is not None for group in states)
-        return len(below) != 1 or len(below[0][-1]) < size or path in self._asked
+        return len(below) != 1 or len(below[0][-1]) < size or path in self._asked or self.points.counts(path)
 
     def reaches_point(self, path: Path, tail: int, states: list[int], size: int) -> bool:
         """Whether somebody can be expected to resume there, or so few blocks below that a window reaches back to it."""
@@ -92,12 +125,19 @@ class Tree:
 
     def is_overtaken(self, path: Path, group: int) -> bool:
         """Whether the text goes on from a snapshot in one way only, to a later one, and nobody stands on that way."""
+        if self.points.counts(path):
+            return False
         tips, below = set(self.tips()), [path]
         while len(below) == 1 and below[0] not in tips:
             below = self.next_blocks(below[0])
             if len(below) == 1 and self.page(below[0], group) is not None:
                 return True
         return False
+
+    def has_last(self, path: Path, group: int, blocks: int) -> bool:
+        """Whether a group has a page of each of the last so many blocks of a path."""
+        ends = [path[:end] for end in range(len(path), max(1, len(path) - blocks), -1)]
+        return all(self.page(end, group) is not None for end in ends)
 
     def page_before(self, path: Path, group: int) -> Page | None:
         """The last page of a group before the end of a path."""
@@ -109,12 +149,12 @@ class Tree:
     def next_blocks(self, path: Path) -> list[Path]:
         """The paths that are one block longer."""
         self._look()
-        return self._next.get(path, [])
+        return list(self._next.get(path, ()))
 
-    def exists(self) -> set[Path]:
+    def exists(self) -> KeysView[Path]:
         """Every path that exists, scopes left out."""
         self._look()
-        return self._known
+        return self._known.keys()
 
     def depth(self, path: Path) -> int:
         """How many blocks of a path exist."""
@@ -125,18 +165,41 @@ class Tree:
         return deepest
 
     def _look(self) -> None:
-        """What exists is found anew when paths have come or gone."""
-        tops = [*self.at, *self.tips()]
-        if tops != self._tops:
-            self._tops = tops
-            self._known = set()
-            for path in tops:
-                while len(path) > 1 and path not in self._known:
-                    self._known.add(path)
-                    path = path[:-1]
-            self._next = {}
-            for path in self._known:
-                self._next.setdefault(path[:-1], []).append(path)
+        """Sequences may have gone on, come or gone; of pages it is known at once."""
+        tips = self.tips()
+        if tips != self._tips:
+            before, self._tips = self._tips, tips
+            for path in tips:
+                self._keep(path)
+            for path in before:
+                self._drop(path)
+
+    def _keep(self, path: Path) -> None:
+        """One thing more keeps a path; one that comes to exist keeps the path before it."""
+        while len(path) > 1:
+            times = self._known.get(path, 0)
+            self._known[path] = times + 1
+            if times:
+                return
+            above = path[:-1]
+            self._next.setdefault(above, {})[path] = None
+            path = above
+
+    def _drop(self, path: Path) -> None:
+        """One thing less."""
+        while len(path) > 1:
+            times = self._known[path] - 1
+            if times:
+                self._known[path] = times
+                return
+            del self._known[path]
+            self._doubted.add(path)
+            above = path[:-1]
+            below = self._next[above]
+            del below[path]
+            if not below:
+                del self._next[above]
+            path = above
 
     def children(self, parent: Path) -> Iterable[tuple[Path, Pages]]:
         """Paths with pages right below."""

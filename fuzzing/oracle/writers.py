@@ -9,6 +9,7 @@ from fuzzing.oracle.cells import CONTINUED, ONCE
 from fuzzing.oracle.commit import is_unused, replace_page
 from fuzzing.oracle.model import Model
 from fuzzing.oracle.page import DEFAULT, Page
+from fuzzing.oracle.points import NAMED
 from fuzzing.oracle.pools import Pools
 from fuzzing.oracle.state import State, retention
 from fuzzing.oracle.tree import path_of
@@ -131,11 +132,25 @@ def written(model: Model, writing: Writing, end: int, skip: Skip) -> int:
                 state.pools[group].let_go(page, now)
     if any(good):
         state.make_root(writing.ask.root)
-    new = sum(publish(state, state.pools[group], writing, items) for group, items in enumerate(good))
     last = max((block + 1 for items in good for block, _ in items), default=0)
+    see_points(state, writing, last)
+    new = sum(publish(state, state.pools[group], writing, items) for group, items in enumerate(good))
     for pools, items in zip(state.pools, good, strict=True):
         let_go(state, pools, items, writing.path(size)[: last + 1])
     return new
+
+
+def see_points(state: State, writing: Writing, last: int) -> None:
+    """Its text may part from one that is known; others are expected where its prompt says, or lets guess."""
+    size = state.world.block_size
+    path = writing.path(size)[: last + 1]
+    if not state.points.matter:
+        return
+    if (known := state.tree.depth(path)) < last:
+        state.tree.part(path[: known + 1], size)
+    edge, named = (writing.ask.compute_end - 1) // size, writing.ask.named(size)
+    for depth in range(1, last + 1):
+        state.points.put(path[: depth + 1], NAMED if depth in named else state.points.guess(depth, edge))
 
 
 def publish(state: State, pools: Pools, writing: Writing, items: list[tuple[int, Page]]) -> int:

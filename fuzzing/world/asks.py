@@ -150,7 +150,8 @@ class Asks:
         if rng.random() < 0.07:
             options["reuse"] = False
         if rng.random() < 0.07:
-            options["reuse_limit"] = rng.randint(0, total + 2)
+            limit = rng.randint(0, total + 2)
+            options |= {"redo": 1 + limit % 2} if limit % 3 else {"reuse_limit": limit}
         if rng.random() < 0.1:
             options["beams"] = rng.randint(2, 3)
         if rng.random() < 0.12:
@@ -159,6 +160,8 @@ class Asks:
             options["max_new_tokens"] = rng.choice((1, 2, 3, 4, 5, 6, 60))
         if rng.random() < 0.08:
             options["length"] = max(1, total + rng.randint(-4, 4))
+        if rng.random() < 0.3:
+            options["session"] = rng.randrange(3)
         if rng.random() < 0.12:
             options["uncut"] = self._uncut(total)
         return options if self.world.is_plain else options | self._group_options(total, old, options.get("uncut", ()))
@@ -178,8 +181,8 @@ class Asks:
         """What only some kinds of groups look at."""
         rng, options = self.rng, dict[str, Any]()
         if rng.random() < 0.3:
-            edges = range(self.world.block_size, total + 2 * self.world.block_size, self.world.block_size)
-            chosen = sorted(rng.sample(edges, rng.randint(1, 2)))
+            places = range(1, total + 1)
+            chosen = sorted(rng.sample(places, min(total, rng.randint(1, 3))))
             options["snapshots"] = tuple(at for at in chosen if not any(start < at < stop for start, stop in uncut))
         if self.world.has_state and rng.random() < 0.9:
             options["length"] = None  # else it will be refused, which is tried often enough

@@ -53,8 +53,11 @@ def config(world: World) -> CacheConfig:
         shadows=world.shadows,
         offload_min_priority=world.offload_min,
         eviction="adaptive" if world.adaptive else "release_order" if world.release_order else "lru",
+        eviction_cost="compute" if world.doubles_at else "tokens",
+        compute_doubles_at=world.doubles_at or 30_000,
         ghosts=world.ghosts,
         min_uses=world.min_uses,
+        resume_every=world.spacing,
         receipts=world.receipts,
         receipt_scopes=world.scopes,
         events=True,
@@ -117,12 +120,14 @@ def request(ask: Ask) -> Request:
         retention=kept,
         reuse=ask.reuse,
         reuse_limit=ask.reuse_limit,
+        redo_blocks=ask.redo,
         beams=ask.beams,
         extra_tokens=ask.extra_tokens,
         max_new_tokens=ask.max_new_tokens,
-        snapshots=ask.snapshots,
+        resume_points=tuple(at for at in ask.snapshots if at <= len(ask.tokens)),
         encoder=encoder(ask.encoder),
         uncut=tuple(Span(*one) for one in ask.uncut),
+        session=None if ask.session is None else f"s{ask.session}",
     )
 
 
@@ -188,6 +193,7 @@ def resumed(ask: Ask, tokens: tuple[Identity, ...], kept: int) -> Ask:
         ranges=tuple((at, max(kept, at) if end is None else end, value, time) for at, end, value, time in ask.ranges),
         beams=1 if made else ask.beams,
         uncut=tuple((start, min(stop, kept)) for start, stop in ask.uncut if start < kept),
+        snapshots=tuple(at for at in ask.snapshots if at <= kept),
         max_new_tokens=max(ask.max_new_tokens - made, 0),
     )
 

@@ -6,8 +6,10 @@ state  the number of the last token, in every place of its page
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
+from queue import SimpleQueue
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,7 @@ from quire.tiers import ArenaTier, Bytes, Mover, PageLayout, Tier, TierError, Ti
 
 Words = NDArray[np.uint64]
 _MASK = (1 << 64) - 1
+THREADED = 4  # where the rows of a world are a multiple of this, its mover has a thread
 _PLANE = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -71,6 +74,20 @@ class FlakyTier:
             raise TierError(self.inner.info().name, group, failed)
 
 
+class AtOnce:
+    """The jobs of a mover done by whoever hands them over: a thread costs more than what small pages need."""
+
+    def __init__(self, jobs: SimpleQueue[Callable[[], None] | None]) -> None:
+        self.get, self._jobs = jobs.get, jobs
+
+    def put(self, job: Callable[[], None] | None) -> None:
+        """Do it; the last one ends the thread."""
+        if job is None:
+            self._jobs.put(None)
+        else:
+            job()
+
+
 class Content:
     """The bytes of one cache, on every tier, and the mover that carries them."""
 
@@ -85,6 +102,8 @@ class Content:
         tiers: list[Tier] = [*self.arenas[:1], *(self.flaky or self.arenas[1:])]
         layout = PageLayout(size, world.planes)
         self.mover = Mover(tiers, [layout] * world.num_groups, world.block_size, staging_bytes=4 * size)
+        if world.rows % THREADED:
+            self.mover._jobs = cast("SimpleQueue[Callable[[], None] | None]", AtOnce(self.mover._jobs))
         self.words: list[list[Words]] = [
             [self._words(arena.view(group)) for group in range(world.num_groups)] for arena in self.arenas
         ]

@@ -34,6 +34,7 @@ def long_world(rng: Random) -> World:
         offload_min=rng.choice((0, 30, 30, 36)),
         release_order=order == "release order",
         adaptive=order == "adaptive",
+        doubles_at=blocks if order == "adaptive" and receipts else 0,
         ghosts=rng.choice((0, 1, 1, 2)),
         min_uses=rng.choice((1, 1, 2)) if order == "adaptive" else 1,
         planes=rng.choice((0, 1)),
@@ -42,6 +43,7 @@ def long_world(rng: Random) -> World:
         max_chunk=rng.choice((5, 17)) * size if rng.random() < 0.15 else None,
         receipts=receipts,
         scopes=rng.choice((0, 8)) if receipts else 0,
+        spacing=rng.choice((0, 3, 20, 100)) * size,
     )
 
 

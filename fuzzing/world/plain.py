@@ -75,7 +75,9 @@ class World:
     slow: bool = False  # no step waits for the coldest tier
     share: float = 1.0  # of the slots above it that prefetches may hold
     snug: Ask | None = None  # a request for which the device pools are just large enough
+    spacing: int = 0  # tokens between resume points that are tried inside prompts; 0: nothing is guessed
     pools: tuple[int, ...] = ()  # by group: a group of the same pool, the first one; none given: each has its own
+    doubles_at: int = 0  # position of a token that costs twice the first, in the adaptive order; 0: all cost the same
 
     kinds: tuple[Group, ...] = field(init=False, repr=False, compare=False)  # the rule of each group
     num_own: int = field(init=False, repr=False, compare=False)  # groups of the sequence's own tokens; cross come after
@@ -161,12 +163,14 @@ class Ask:
     by: str = "first"
     reuse: bool = True
     reuse_limit: int | None = None
+    redo: int = 0  # blocks of what it finds that it computes all the same
     beams: int = 1
     extra_tokens: int = 0
     max_new_tokens: int = 0
-    snapshots: tuple[int, ...] = ()
+    snapshots: tuple[int, ...] = ()  # resume points
     encoder: Encoder | None = None
     uncut: tuple[tuple[int, int], ...] = ()  # tokens that one step computes together
+    session: int | None = None
     places: tuple[Identity, ...] = ()  # identities of the encoder's stream, whole blocks
 
     room: int = field(init=False, repr=False, compare=False)  # tokens of the prompt that get slots
@@ -183,6 +187,10 @@ class Ask:
             ("identities", "places", "root", "scope_root"), (identities, places, *roots), strict=True
         ):
             object.__setattr__(self, name, value)
+
+    def named(self, size: int) -> tuple[int, ...]:
+        """Blocks of its prompt after which it says that others may begin."""
+        return tuple(sorted({at // size for at in self.snapshots if size <= at <= self.compute_end}))
 
     def is_uncut(self, place: int) -> bool:
         """No step may end here."""
@@ -237,6 +245,7 @@ class MissFacts(NamedTuple):
     ticks: int | None = None  # since they went
     admission: int | None = None
     request: str | None = None  # who computes them
+    hint: int = 0  # that their pages were ranked by
 
 
 class ReceiptFacts(NamedTuple):

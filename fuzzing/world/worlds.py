@@ -30,8 +30,7 @@ def random_world(rng: Random, mix: str = "any") -> World:
 
 def small_world(rng: Random, mix: str) -> World:
     """Any but a long one."""
-    size = rng.randint(2, 4)
-    max_length = rng.choice((24, 32, 40))
+    size, max_length = rng.randint(2, 4), rng.choice((24, 32, 40))
     cold = mix in ("cold", "slow") or rng.random() < COLD
     if mix == "full" or (mix in ("any", "cold", "slow") and rng.random() < 0.5):
         groups = (FULL,) * (2 if rng.random() < 0.15 else 1)
@@ -57,17 +56,23 @@ def small_world(rng: Random, mix: str) -> World:
         max_chunk=rng.choice((1, size - 1, size, 2 * size, 2 * size + 1, 3 * size)) if rng.random() < 0.35 else None,
         encoder_most=rng.choice((size, 2 * size)) if rng.random() < 0.1 else None,
     )
-    text = repr(world).replace("decoding=None, inside=False, ", "").replace(", pools=()", "")
+    text = repr(world).replace("decoding=None, inside=False, ", "").replace(", spacing=0, pools=(), doubles_at=0", "")
     told = Random(text)  # of its own: receipts change nothing, and so not what a seed makes either
     world = replace(world, receipts=told.random() < 0.7, scopes=told.choice((0, 0, 8)))
     kept = Random(f"{text} inside")
     inside = replace(world, groups=tuple(kept_otherwise(kept, group, size) for group in world.groups))
-    world = shared(Random(f"{text} pools"), inside)
+    world = shared(Random(f"{text} pools"), pointed(Random(f"{text} points"), inside))
+    world = replace(world, doubles_at=Random(f"{text} cost").choice((0, 0, 1, 3, 12)) * world.adaptive)
     if mix == "any" and rng.random() < HOST_ONLY:
         world = replace(world, tiers=together(world, host_only(rng, len(groups))))
     elif rng.random() < 0.25:
         world = fitted(rng, world)
     return slowed(told, world) if mix == "slow" or told.random() < SLOW else world
+
+
+def pointed(rng: Random, world: World) -> World:
+    """The same world, in most cases with resume points that are guessed."""
+    return replace(world, spacing=rng.choice((0, 1, *(blocks * world.block_size for blocks in (2, 3, 5)))))
 
 
 def host_only(rng: Random, groups: int) -> tuple[tuple[int, ...], ...]:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from quire.core.records.renamed import nearest
+from quire.core.records.caller_arguments import nearest
 
 HELP = ("-h", "--help", "--help-all")
 WRONG_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")

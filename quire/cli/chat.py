@@ -1,7 +1,7 @@
 """quire chat: talk to a model in the terminal; after each answer, what of the prompt was reused and how soon it came.
 
 Lines are read from standard input, so a script can pipe questions in. Ctrl-C stops an answer, Ctrl-D ends the chat. An
-answer that fails is told; an engine that has failed ends the chat, with the code 1.
+answer that fails is reported; an engine that has failed ends the chat, with the code 1.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Chat:
         self.tell = note_printer()
 
     def run(self) -> str | None:
-        """Until the input ends or somebody says so; or until the engine has failed: why."""
+        """Until the input or the user ends it, or until the engine has failed: why."""
         while self.llm.loop.error is None and (line := self._ask()) is not None and line != "/quit":
             if line == "/new":
                 self.messages = list(self.first)

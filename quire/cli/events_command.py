@@ -42,7 +42,7 @@ def _parser() -> ArgumentParser:
     replay.add_argument("endpoint", metavar="ENDPOINT", help="to bind, or with --connect to connect to")
     replay.add_argument("--connect", action="store_true")
     replay.add_argument("--keys", metavar="FILE", help="publish with CURVE, with the keys of this .key_secret file")
-    help_ = "let in only who has this public key, or that of this file; may be given again"
+    help_ = "let in only holders of this public key, or that of this file; may be given again"
     replay.add_argument("--client", action="append", metavar="KEY", help=help_)
     replay.add_argument("--speed", type=_seconds, default=1.0, metavar="X", help="times as fast; 0: without pauses")
     return parser
@@ -50,7 +50,7 @@ def _parser() -> ArgumentParser:
 
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is no number above 0")
+        raise ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)
 
 
@@ -60,7 +60,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is no number from 0 on")
+        raise ArgumentTypeError(f"{text!r} is not a number from 0 on")
     return value
 
 

@@ -9,8 +9,8 @@ import signal
 import sys
 from argparse import Namespace
 
+from quire.core.records.caller_arguments import nearest
 from quire.core.records.errors import MissingExtra, QuireError
-from quire.core.records.renamed import nearest
 
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # as a shell says it: 128 and the signal
 TOOLS = {
@@ -29,13 +29,22 @@ TOOLS = {
         "quire.cli.trace.trace_command",
         "logs of real requests made into a trace, without text; what a trace says",
     ),
+    "findings": (
+        "quire.cli.prompts.findings_command",
+        "what keeps prompts of a log from sharing more; what mending it would bring",
+    ),
+    "diff": ("quire.cli.prompts.diff_command", "requests before and after a change of template or tools: what is lost"),
     "tiers": ("quire.cli.tiers.tiers_command", "measure memory, disks and shared stores here; what is worth using"),
     "events": ("quire.cli.events_command", "a stream of KV events: look at it, record it, publish it again"),
-    "fsck": ("quire.cli.fsck", "verify the pages that a disk tier keeps; say what is damaged, and repair it"),
+    "fsck": (
+        "quire.cli.tiers.fsck_command",
+        "verify the pages that a disk tier keeps; say what is damaged, and repair it",
+    ),
+    "incident": ("quire.cli.incident_command", "what a cache was called with, played again: exactly, or with others"),
     "disagg": ("quire.cli.disagg", "compute in one process, decode in another; what is sent, and what a crash costs"),
 }
-ENDED = ("replay", "sweep", "trace")  # by SIGTERM in one line; a server has its own way
-SERVERS = ("serve", "prefill")  # which nobody has to listen to
+ENDED = ("replay", "sweep", "trace", "findings", "diff", "incident")  # by SIGTERM in one line; a server has its own way
+SERVERS = ("serve", "prefill")  # whose output may have no reader
 MOVED = {
     "fuzz": "the fuzzer is not installed any more; in a checkout: make fuzz, or python -m fuzzing",
     "bench": "the benchmark is not installed any more; in a checkout: make bench",
@@ -51,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
     if not words or words[0] in ("-h", "--help", "--help-all", "help"):
         print("usage: quire TOOL [options]    (quire TOOL --help says more)\n")
         for name, (_, what) in TOOLS.items():
-            print(f"  {name:8}{what}")
+            print(f"  {name:10}{what}")
         return 0 if words else 2
     if words[0] in ("-V", "--version"):
         print(importlib.import_module("quire").__version__)
@@ -75,7 +84,7 @@ def _can_tell(name: list[str]) -> bool:
 
 
 def _run(name: str, words: list[str]) -> int:
-    """One tool; whatever ends it from outside is told in a line."""
+    """One tool; whatever ends it from outside is one line."""
     try:
         tool = importlib.import_module(TOOLS[name][0])
         if name in ENDED:
@@ -91,7 +100,7 @@ def _run(name: str, words: list[str]) -> int:
     except Terminated:
         print(f"quire {name}: terminated", file=sys.stderr)
         return TERMINATED
-    except BrokenPipeError:  # whoever reads has enough, as in `quire replay ... --json | head`
+    except BrokenPipeError:  # the reader has enough, as in `quire replay ... --json | head`
         _write_nothing_more()
         return BROKEN_PIPE
     except OSError as wrong:
@@ -104,7 +113,7 @@ def _run(name: str, words: list[str]) -> int:
 
 
 def run_act(tool: str, options: Namespace) -> int:
-    """Do what the options of a tool with several acts have chosen (`act`); what goes wrong is told in one line."""
+    """Do what the options of a tool with several acts have chosen (`act`); an error is one line."""
     try:
         code: int = options.act(options)
     except BrokenPipeError:

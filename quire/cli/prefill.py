@@ -64,7 +64,7 @@ def _check(options: Namespace, secret: bytes, tls: Tls | None) -> None:
 
 
 def _wait(llm: LLM) -> str | None:
-    """Until Ctrl-C, until somebody says TERM, or until the engine has failed: why."""
+    """Until Ctrl-C or SIGTERM, or until the engine has failed: why."""
     ended = threading.Event()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: ended.set())

@@ -1,4 +1,7 @@
-"""Cache: the only way into the core, with the only lock. Every verb is here; how it works is in the file it calls."""
+"""Cache: the only way into the core, with the only lock. Its verbs are here; how each works is in the file it calls.
+
+Those of the tiers below the device are in colder_tiers.py, and what it can be asked about itself is in questions.py.
+"""
 
 from __future__ import annotations
 
@@ -9,80 +12,86 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from quire.core.admission.admit import add_batch, admit_batch, check_open
+from quire.core.admission.admit import add_batch, admit_batch, promises_to_admit
 from quire.core.admission.batch import Batch
 from quire.core.admission.claim import claim_batch, give_back, open_claims
 from quire.core.admission.prepare import ready_for
-from quire.core.admission.probe import Probe, explain_request, probe_batch, slots_to_completion
+from quire.core.admission.probe import Probe, explain_request, probe_batch
 from quire.core.admission.step import Step
 from quire.core.colder_tiers import ColderTiers
 from quire.core.outside.find import Found, find_pages, give_back_finds
+from quire.core.outside.hint_stored import hint_pages
 from quire.core.outside.hold import drop_hold, hold_pages
 from quire.core.outside.lose import bad_pages
 from quire.core.outside.prefetch import expire, give_back_prefetches
 from quire.core.outside.removal import clear_tree, forget_scope, truncate_tree
-from quire.core.outside.take_events import take_events, wait_for_events
 from quire.core.outside.writer import NO_SKIP, Skip, Writer, give_back_writers, open_writer
-from quire.core.records.config import CacheConfig, hopeless
-from quire.core.records.errors import ConfigWarning, InputError, UnknownError, listed, say, shown
-from quire.core.records.events import EventBatch
+from quire.core.questions import Questions
+from quire.core.records.config import CacheConfig, check_place, hopeless
+from quire.core.records.errors import ConfigWarning, InputError, listed, say
+from quire.core.records.hint_words import Back, hint_number
 from quire.core.records.identity import Scope
 from quire.core.records.plan import Plan
 from quire.core.records.reports.receipt import Receipt
-from quire.core.records.reports.stats import NUM_COUNTERS, Counts, Usage, counts
-from quire.core.records.request import Int32, Request, check_id
+from quire.core.records.reports.stats import NUM_COUNTERS
+from quire.core.records.request import PLAIN, Int32, Request
 from quire.core.records.span import Span
 from quire.core.sequences.commit import commit_batch
 from quire.core.sequences.finish import finish_plan, warn_of_lost_plans
 from quire.core.sequences.fork import fork_sequence
 from quire.core.sequences.grow import grow_batch
-from quire.core.sequences.release import release_sequence, suspend_sequence, tokens_of
+from quire.core.sequences.launch import commit_step, fail_step, launch_step
+from quire.core.sequences.release import ending_of, release_sequence, suspend_sequence
 from quire.core.sequences.rows import Sequences
-from quire.core.sequences.setbacks import Finished, lose_pages
-from quire.core.sequences.trim import trim_tail
-from quire.core.sequences.usage import usage_of
+from quire.core.sequences.setbacks import Finished, Setback, lose_pages
+from quire.core.sequences.trim import trim_batch
 from quire.core.state.claim import Refusal
-from quire.core.state.claims import Claims
+from quire.core.state.claims import Claims, settle
 from quire.core.state.handle import handles_of
 from quire.core.state.hold import Hold
 from quire.core.state.prepared import Prepared, Purpose
-from quire.core.state.registry import Registry
-from quire.core.state.sequence import Sequence, own_row
+from quire.core.state.registry import LaunchedStep, Registry
+from quire.core.state.sequence import Sequence, note_back, own_row
 from quire.core.state.setup import open_setup
 from quire.core.store import StoreName
-from quire.core.watcher import Recorder, SequenceWatcher
+from quire.core.watcher import CallWatcher, Recorder, SequenceWatcher, sorted_watchers
 
-NOBODY: tuple[Sequence, ...] = ()
+NO_SEQUENCES: tuple[Sequence, ...] = ()
+NO_WATCHERS: tuple[SequenceWatcher, ...] = ()
 
 
-class Cache(ColderTiers):
+class Cache(ColderTiers, Questions):
     """The KV cache of one engine. Decides; moves no bytes: run the plans it returns, then `finish` them.
 
     `record` names a file for a trace of what it serves, without tokens; `recorder.close()` ends it (docs/trace.md).
+    `watchers` hear of its sequences, or, as `quire.incidents.Incidents`, of its calls (docs/incidents.md).
     """
 
     def __init__(
         self, config: CacheConfig, *, clock: Callable[[], float] = time.monotonic, store: StoreName = "auto",
-        record: str | Path | None = None,
+        record: str | Path | None = None, watchers: Iterable[SequenceWatcher | CallWatcher] = NO_WATCHERS,
     ) -> None:  # fmt: skip
         if not isinstance(config, CacheConfig):
             raise InputError(say("the config of a cache", f"it is a {type(config).__name__}", "pass a CacheConfig"))
         for reason in hopeless(config):
             warnings.warn(reason, ConfigWarning, stacklevel=2)
         self.config = config
+        self._watchers, of_calls = sorted_watchers(watchers)
+        if of_calls is not None and callable(clock):
+            clock = of_calls.timed(clock)
         self._setup = open_setup(config, clock, store)
         self._registry = Registry(self._setup)
         self._lock = self._setup.lock
         self._marks = [np.zeros(NUM_COUNTERS, np.int64) for _ in config.groups]
         self.recorder: Recorder | None = None  # of a trace of what is served; close it to have the file
-        self._watchers: tuple[SequenceWatcher, ...] = ()
         if record is not None:
             from quire.trace.record.sequence_recorder import record_sequences  # nothing else in core knows of traces
 
             self.recorder, watcher = record_sequences(record, config.block_size, self._setup.seconds)
-            self._watchers = (watcher,)
+            self._watchers = (*self._watchers, watcher)
+        if of_calls is not None:
+            of_calls.attach(self)
 
     def __repr__(self) -> str:
         free = [self._setup.available(group) for group in self._setup.groups]
@@ -134,26 +143,30 @@ class Cache(ColderTiers):
 
     def admit(
         self, claims: Claims, *, token_budget: int | None = None, max_chunk: int | None = None,
-        all_or_nothing: bool = False, continuing: Iterable[Sequence] = NOBODY,
+        all_or_nothing: bool = False, continuing: Iterable[Sequence] = NO_SEQUENCES,
     ) -> Batch:  # fmt: skip
-        """Phase 2: slots, onboarding and copies for the longest prefix of the claims that fits the budgets."""
+        """Phase 2: slots, onboarding and copies for the longest prefix of the claims that fits the budgets.
+
+        `continuing`: admitted sequences whose prompt is not computed yet, and no others; one that decodes only grows.
+        """
         if not isinstance(claims, Claims):
-            raise InputError(say(f"admit of a {type(claims).__name__}", "it is no Claims", "pass what claim returned"))
+            raise InputError(say(f"admit of a {type(claims).__name__}", "it is not Claims", "pass what claim returned"))
         step = Step(token_budget, max_chunk, all_or_nothing, self.config)
         with self._asked():
-            own = self._own(continuing) if continuing is not NOBODY else NOBODY
-            check_open(self._registry, claims)
-            batch = admit_batch(self._registry, claims, step, own)
+            own = self._own(continuing) if continuing is not NO_SEQUENCES else NO_SEQUENCES
+            promises = promises_to_admit(self._registry, claims)
+            batch = admit_batch(self._registry, promises, claims.refused, step, own)
+            settle(claims)
             return self._noted(batch) if self._watchers else batch
 
     def add_sequence_batch(
         self, requests: Iterable[Request | Prepared], *, token_budget: int | None = None, max_chunk: int | None = None,
-        all_or_nothing: bool = False, continuing: Iterable[Sequence] = NOBODY,
+        all_or_nothing: bool = False, continuing: Iterable[Sequence] = NO_SEQUENCES,
     ) -> Batch:  # fmt: skip
         """Claim and admit in one call."""
         step = Step(token_budget, max_chunk, all_or_nothing, self.config)
         with self._asked():
-            own = self._own(continuing) if continuing is not NOBODY else NOBODY
+            own = self._own(continuing) if continuing is not NO_SEQUENCES else NO_SEQUENCES
             batch = add_batch(self._registry, requests, step, own)
             return self._noted(batch) if self._watchers else batch
 
@@ -169,7 +182,7 @@ class Cache(ColderTiers):
         return many
 
     def watch(self, watcher: SequenceWatcher, on: bool = True) -> None:
-        """Tell somebody of every sequence that comes and ends from now on; with on=False no more."""
+        """Report every sequence that begins and ends to a watcher from now on; with on=False no more."""
         with self._lock:
             others = tuple(one for one in self._watchers if one is not watcher)
             self._watchers = (*others, watcher) if on else others
@@ -191,7 +204,7 @@ class Cache(ColderTiers):
     def find(self, request: Request | Prepared, from_: int = 0) -> Found:
         """Hold exactly what the cache has of a request behind its first `from_` tokens: whole blocks, in any tier.
 
-        For whoever reads pages himself: the engine that has the first tokens on its own device, a transfer, a disk.
+        For callers that read pages themselves: an engine with the first tokens on its own device, a transfer, a disk.
         """
         with self._asked():
             return find_pages(self._registry, request, from_)
@@ -204,11 +217,11 @@ class Cache(ColderTiers):
     def writer(
         self, request: Request | Prepared, *, tier: int, from_: int = 0, end: int | None = None, skip: Skip = NO_SKIP
     ) -> Writer | Refusal:
-        """Slots in a tier for whole blocks of a request, before `end` (None: all), whose bytes somebody else has.
+        """Slots in a tier for whole blocks of a request, before `end` (None: all), whose bytes come from outside.
 
         None for what is here, is before `from_` or in `skip`, by group. Findable when `written`; refused: no change.
         """
-        self._check(0, tier)
+        check_place(self.config, 0, tier)
         with self._asked():
             return open_writer(self._registry, request, tier, (from_, end), skip)
 
@@ -224,39 +237,86 @@ class Cache(ColderTiers):
 
     # -- life of sequences -------------------------------------------------------------------------------------------
 
-    def grow(self, sequences: Sequences, tokens: Int32 | None = None, *, num_tokens: int = 1) -> Plan | None:
-        """Append tokens and give them slots, for a whole batch or not at all. Without tokens: slots only."""
+    def grow(self, sequences: Sequences, tokens: Int32 | None = None, *, num_tokens: int | Int32 = 1) -> Plan | None:
+        """Hand out the next tokens of sequences with a slot for each, for a whole batch or not at all.
+
+        Without tokens: those that are known and were not handed out, then places of tokens that steps still make; a
+        `commit` brings these. `num_tokens`: how many each gets, as an array where they differ (drafts); `tokens` are
+        then those of all, one after the other. `take_table_changes` tells which rows got which slots.
+        """
         with self._asked():
             return grow_batch(self._registry, sequences, tokens, num_tokens)
 
-    def commit(self, sequences: Sequences, computed: int | Int32 | None = None) -> int:
+    def launch(self, sequences: Sequences | None = None) -> LaunchedStep:
+        """What was handed out to these sequences (None: to any) is on its way to the device, as one step.
+
+        The next step may be handed out now; `commit` or `fail` closes this one (docs/overlap.md). Until then its rows
+        keep their slots, released or not. An engine that commits each step before the next needs no launch.
+        """
+        with self._lock:
+            return launch_step(self._registry, sequences)
+
+    def commit(
+        self, sequences: Sequences | LaunchedStep, computed: int | Int32 | None = None, *, tokens: Int32 | None = None
+    ) -> int:
         """KV exists up to `computed`: make full pages findable; returns new ones.
 
         By default what was handed out has run: of an unfinished prompt its last span, else every known token; the
-        same for sequences and for rows. What a transfer brings was handed out to nobody: tell its number. A commit
+        same for sequences and for rows. What a transfer brings was not handed out: give its number. A commit
         below what was handed out is one while a step is under way: a state may have gone on, and is not kept.
+
+        `tokens`: what the step has made, int32 [sequences] or [sequences, n], negative where there is none. Of a
+        launched step, the oldest, it is in the order of its `rows`.
         """
         with self._lock:
-            return commit_batch(self._registry, sequences, computed)
+            if isinstance(sequences, LaunchedStep):
+                return commit_step(self._registry, sequences, computed, tokens)
+            return commit_batch(self._registry, sequences, computed, tokens)
 
-    def trim(self, sequence: Sequence, num_tokens: int) -> int:
-        """Take back uncommitted tail tokens, all but the first of a sequence. Returns pages given back."""
+    def fail(self, step: LaunchedStep) -> tuple[Setback, ...]:
+        """A launched step has raised, and neither it nor a later one runs any more: what they were to compute is not
+        handed out. Known tokens stay known. Returns the sequences that go back; with recurrent groups they are lost.
+        """
         with self._lock:
-            return trim_tail(self._registry, sequence, num_tokens)
+            return fail_step(self._registry, step)
+
+    def open_steps(self) -> list[LaunchedStep]:
+        """Launched steps that were neither committed nor have failed, in order."""
+        with self._lock:
+            return list(self._registry.in_flight.steps)
+
+    def trim(self, sequences: Sequences, num_tokens: int | Int32) -> int:
+        """Take back uncommitted tail tokens, all but the first of a sequence: of each as many, or an array's numbers.
+
+        All are checked before the first one changes. Returns pages given back.
+        """
+        with self._lock:
+            return trim_batch(self._registry, sequences, num_tokens)
 
     def fork(self, sequence: Sequence, ids: Iterable[Hashable]) -> tuple[list[Sequence], Plan] | None:
         """More sequences that share its full pages, one per id; None when there is no room for all of them."""
         with self._asked():
             return fork_sequence(self._registry, sequence, ids)
 
-    def release(self, sequence: Sequence, *, store: bool = True) -> None:
-        """Give up its pages; what it computed stays findable, unless store=False (a cancelled request)."""
+    def release(
+        self, sequences: Sequence | Iterable[Sequence], *, store: bool = True, back: Back | None = None
+    ) -> None:
+        """Give up the pages of one sequence or several; what they computed stays findable, unless store=False (a
+        cancelled request).
+
+        `back`: when their text is asked for again: "soon" (a tool runs), "later" (a person thinks), "never" (it is
+        over); None: who knows. All are checked before the first one ends.
+        """
         with self._lock:
-            if self._watchers:
-                own_row(self._setup, sequence)  # misuse is told before anything else
+            if type(sequences) is Sequence and back is None and not self._watchers:  # the usual case
+                release_sequence(self._registry, sequences, store)
+                return
+            number = hint_number(back, "release")
+            for sequence in ending_of(self._registry, sequences):
+                note_back(sequence, back)
                 for watcher in self._watchers:
                     watcher.ending(sequence, store)
-            release_sequence(self._registry, sequence, store)
+                release_sequence(self._registry, sequence, store, number)
 
     def suspend(self, sequence: Sequence, tokens: Int32 | None = None) -> Request:
         """Preempt: release it and return the request that resumes it through `claim`, with its tokens so far.
@@ -286,15 +346,29 @@ class Cache(ColderTiers):
         with self._asked():
             return truncate_tree(self._registry, request, keep)
 
-    def clear(self) -> int:
-        """Forget everything stored; who uses pages keeps them to himself. Returns pages."""
+    def hint(self, tokens: Int32, back: Back | None, scope: Scope = PLAIN, keep: int = 0) -> int:
+        """Say of stored text when it is asked for again, behind its first `keep` tokens; `truncate` would remove it.
+
+        "never" has it evicted before other pages of its priority, "soon" and "later" as such text turned out to be
+        worth, None like text without a hint. Returns pages that are stored there.
+        """
+        number = hint_number(back, "hint")
+        with self._lock:
+            return hint_pages(self._registry, tokens, scope, keep, number)
+
+    def clear(self, *, store_again: bool = False) -> int:
+        """Forget everything stored; sequences that use pages keep them, private. Returns pages.
+
+        What live sequences compute is not stored any more: new weights make other KV of it. With `store_again` they
+        are as before, and store all of it at their next commit: what they have stays good. Then no claim may be open.
+        """
         with self._asked():
-            return clear_tree(self._registry)
+            return clear_tree(self._registry, store_again)
 
     def forget(self, scope: Scope) -> int:
         """Forget everything of one tenant, adapter or epoch, in all tiers: every scope with all that this one names.
 
-        Who uses pages keeps them to himself, and what goes on in such a scope is not stored. Returns pages.
+        Sequences that use pages keep them, private; what they compute in such a scope is not stored. Returns pages.
         """
         with self._asked():
             return forget_scope(self._registry, scope)
@@ -304,7 +378,7 @@ class Cache(ColderTiers):
 
         Returns whose promises that has changed, as `finish` does. A bad shadow costs only itself.
         """
-        self._check(group, tier)
+        check_place(self.config, group, tier)
         with self._asked():
             return lose_pages(self._registry, self._setup.now(), bad_pages(self._registry, group, slots, tier))
 
@@ -312,89 +386,3 @@ class Cache(ColderTiers):
         """Let retention durations that have passed run out, and prefetches. Admission does it too."""
         with self._asked():
             self._setup.refresh(self._setup.now())
-
-    # -- questions ---------------------------------------------------------------------------------------------------
-
-    def sequence(self, id: Hashable) -> Sequence:
-        """The live sequence of an id."""
-        check_id(id, "sequence")
-        with self._lock:
-            found = self._registry.sequences.get(id)
-        if found is None:
-            raise UnknownError(say(f"sequence {shown(id)}", "no live sequence has that id", "admit its request first"))
-        return found
-
-    @property
-    def num_sequences(self) -> int:
-        """Live sequences."""
-        return len(self._registry.sequences)
-
-    def tokens(self, sequence: Sequence) -> Int32:
-        """Every token of a sequence so far (a copy)."""
-        with self._lock:
-            return tokens_of(self._setup, sequence)
-
-    def table(self, group: int = 0) -> Int32:
-        """The group's block table: device slot by [row, block], -1 for none. A live, read-only view."""
-        self._check(group)
-        store, place = self._setup.pools[group]
-        return _read_only(store.slots[place])
-
-    def state_table(self, group: int) -> Int32:
-        """Device slot of the current state by row, -1 for none. A live, read-only view."""
-        self._check(group)
-        store, place = self._setup.pools[group]
-        return _read_only(store.current_slots[place])
-
-    def num_free(self, group: int = 0) -> int:
-        """Device slots that can be had now: empty, or cached and neither held nor claimed."""
-        self._check(group)
-        store, place = self._setup.pools[group]
-        with self._asked():
-            return store.available(place)
-
-    def slots_to_completion(self, sequence: Sequence) -> tuple[int, ...]:
-        """Slots a live sequence may still take, per group."""
-        with self._lock:
-            own_row(self._setup, sequence)
-            return slots_to_completion(self._setup, sequence)
-
-    def usage(self, tier: int = 0, group: int = 0) -> Usage:
-        """Where the slots of one tier and group are."""
-        self._check(group, tier)
-        with self._lock:
-            return usage_of(self._registry, tier, group)
-
-    def stats(self, group: int = 0) -> Counts:
-        """Counts since construction."""
-        self._check(group)
-        with self._lock:
-            store, place = self._setup.pools[group]
-            return self._counts(group, store.counters[place])
-
-    def take_stats(self, group: int = 0) -> Counts:
-        """Counts since the last call: one step's worth when called once per step."""
-        self._check(group)
-        with self._lock:
-            store, place = self._setup.pools[group]
-            now = store.counters[place].copy()
-            step, self._marks[group] = now - self._marks[group], now
-            return self._counts(group, step)
-
-    def _counts(self, group: int, numbers: NDArray[np.int64]) -> Counts:
-        return counts(numbers, self.config.groups[group].page_bytes, len(self.config.tiers))
-
-    def take_events(self, timeout: float | None = 0.0, *, whole: bool = False) -> EventBatch:
-        """Events since the last call; empty unless the config turns them on. Waits up to `timeout` seconds for some.
-
-        None waits for ever. With `whole` the state itself is told instead, as if everything had just been stored.
-        """
-        wait_for_events(self._setup, timeout, whole)
-        with self._lock:
-            return take_events(self._setup, whole)
-
-
-def _read_only(table: Int32) -> Int32:
-    view = table.view()
-    view.flags.writeable = False
-    return view

@@ -70,21 +70,26 @@ def the_tree_is_whole(dump: Dump, block_size: int) -> None:
 
 
 def lengths_are_ordered(setup: Setup, stream: TokenStream, dump: Dump) -> None:
-    """committed <= computed <= handed out <= length; computed tokens have slots in every group with columns."""
+    """committed <= computed <= known, computed <= launched <= handed out; what is handed out has slots in every group
+    with columns, but for prompts whose pages come step by step."""
     size = setup.block_size
     paged = [g for g in range(len(dump.groups)) if not setup.layers[stream.first + g].current]
     for row, facts in dump.rows.items():
-        ordered = facts.committed * size <= facts.computed <= facts.handed <= facts.length
+        ordered = facts.committed * size <= facts.computed <= min(facts.handed, facts.length)
+        ordered = (
+            ordered and facts.launched <= facts.handed and (not facts.launched or facts.launched >= facts.computed)
+        )
         if not ordered or facts.length != len(facts.tokens):
             raise BrokenInvariant(f"row {row}: {facts.committed}, {facts.computed}, {facts.handed}, {facts.length}")
-        if not all(stream.store.capacity[g][row] * size >= facts.computed for g in paged):
+        if not all(stream.store.capacity[g][row] * size >= max(facts.computed, facts.launched) for g in paged):
             raise BrokenInvariant(f"row {row} lacks slots")
 
 
 def rows_belong_to_sequences(registry: Registry, dumps: list[Dump]) -> None:
     """Live rows are the live sequences' rows; the others are free, once each."""
-    setup, sequences = registry.setup, registry.sequences.values()
-    rows = sorted(sequence.row for sequence in sequences)
+    setup, ending = registry.setup, registry.in_flight.ending
+    sequences = registry.sequences.values()
+    rows = sorted([*(sequence.row for sequence in sequences), *ending])
     live = sorted(dumps[0].rows)
     if rows != live:
         raise BrokenInvariant(f"rows {live} vs sequences {rows}")
@@ -92,5 +97,6 @@ def rows_belong_to_sequences(registry: Registry, dumps: list[Dump]) -> None:
         raise BrokenInvariant("rows are lost or doubled")
     if setup.cross is not None:
         across = {sequence.row for sequence in sequences if sequence.request.encoder is not None}
+        across |= {row for row, (sequence, *_) in ending.items() if sequence.request.encoder is not None}
         if set(dumps[1].rows) != across:
             raise BrokenInvariant("the encoder's stream has other rows")

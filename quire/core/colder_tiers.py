@@ -1,7 +1,7 @@
 """ColderTiers: the verbs of a cache that bring pages down and up ahead of time. A part of Cache; the files below do it.
 
 `offload` is a step's plan. Into a slow tier, which no step waits for, pages go by `copy_down`, and up from it by
-`prefetch`: plans in the background. What lies there may outlive the process: `lasting_changes` tells it, `restore`
+`prefetch`: plans in the background. What lies there may outlive the process: `lasting_changes` reports it, `restore`
 takes it back.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 
 from quire.core.outside.lasting import restore_pages, take_changes
 from quire.core.outside.prefetch import Prefetch, prefetch_pages
-from quire.core.records.config import CacheConfig
-from quire.core.records.errors import InputError, StateError, UnknownError, say, shown
+from quire.core.records.config import CacheConfig, check_place
+from quire.core.records.errors import InputError, StateError, say, shown
 from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
 from quire.core.records.plan import NO_MOVES, MoveColumn, Moves, Plan
 from quire.core.records.request import Request
@@ -33,24 +33,12 @@ class ColderTiers:
     _registry: Registry
     _asked: Callable[[], AbstractContextManager[bool]]
 
-    def _check(self, group: int, tier: int = 0) -> None:
-        if (
-            type(group) is type(tier) is int
-            and 0 <= group < len(self.config.groups)
-            and 0 <= tier < len(self.config.tiers)
-        ):
-            return  # the usual case
-        for number, word, known in ((group, "group", self.config.groups), (tier, "tier", self.config.tiers)):
-            if not isinstance(number, int) or not 0 <= number < len(known):
-                fact = f"there are {len(known)}: {[item.name for item in known]}"
-                raise UnknownError(say(f"{word} {shown(number)}", fact, f"use a number from 0 to {len(known) - 1}"))
-
     def offload(self, num_pages: int, group: int = 0) -> Plan:
         """Copy idle pages down early, into empty slots, so that evicting them later is free: the next victims, with
         eviction="adaptive" those that would go last and were used at least `min_uses` times."""
-        self._check(group)
+        check_place(self.config, group)
         if type(num_pages) is not int or num_pages < 0:
-            raise InputError(say(f"offload of {shown(num_pages)} pages", "that is no number", "pass 0 or more"))
+            raise InputError(say(f"offload of {shown(num_pages)} pages", "that is not a number", "pass 0 or more"))
         with self._asked():
             store, place = self._registry.setup.pools[group]
             store.offload(place, min(num_pages, self.config.slots_of(0, group)))
@@ -63,7 +51,7 @@ class ColderTiers:
         copy when the plan is finished; until then its source stays where it is.
         """
         if type(limit) is not int or limit < 0:
-            raise InputError(say(f"copy_down of {shown(limit)} pages", "that is no number", "pass 0 or more"))
+            raise InputError(say(f"copy_down of {shown(limit)} pages", "that is not a number", "pass 0 or more"))
         with self._asked():
             registry, moves = self._registry, [NO_MOVES]
             if registry.setup.slow_tier < 0:
@@ -115,7 +103,9 @@ class ColderTiers:
         """
         for given, kind in ((nodes, BlockNodes), (pages, LastingPages)):
             if not isinstance(given, kind):
-                raise InputError(say(f"restore of a {type(given).__name__}", f"it is no {kind.__name__}", "pass both"))
+                raise InputError(
+                    say(f"restore of a {type(given).__name__}", f"it is not a {kind.__name__}", "pass both")
+                )
         with self._asked():
             return restore_pages(self._registry, nodes, pages)
 

@@ -1,4 +1,4 @@
-"""What a cache looks like now, as arrays of small numbers, for whoever draws it. Changes nothing, shows no tokens.
+"""What a cache looks like now, as arrays of small numbers, for a page that draws it. Changes nothing, shows no tokens.
 
 Owns how long the lock is held: for at most `PART` slots or nodes at a time. Between two parts the cache may go on, so a
 map of a large cache is of a moment only part by part. Knows a store by its maps and its arrays.
@@ -26,7 +26,7 @@ REUSED_FROM = 12  # the store's counter of pages reused from tier 0; the other t
 
 @dataclass(frozen=True, slots=True)
 class TreeMap:
-    """The nodes of one token stream, and the scopes of its roots (None: restored, and nobody has named it yet)."""
+    """The nodes of one token stream, and the scopes of its roots (None: restored, and not named since)."""
 
     nodes: Int32Array  # [nodes, 6], by NodeColumn, in no order
     scopes: dict[int, Scope | None]  # by root node

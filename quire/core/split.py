@@ -3,7 +3,7 @@
     layers    w w w w w f w w w w w f w w w w w f        15 windows, 3 full
     groups    full: 3 layers   window 1..5: 3 each       every page holds 3 layers of a block: any slot serves any group
 
-Knows no cache. What a group's pages hold besides its layers, the padding, is told.
+Knows no cache. What a group's pages hold besides its layers, the padding, is reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ModelLayer:
 
     def __post_init__(self) -> None:
         if type(self.page_bytes) is not int or self.page_bytes < 1:
-            fact = f"page_bytes {shown(self.page_bytes)} is no size"
+            fact = f"page_bytes {shown(self.page_bytes)} is not a size"
             raise InputError(say("a layer", fact, "give the bytes of one block's keys and values in it"))
 
 
@@ -84,7 +84,7 @@ def split_layers(
     fewest groups, then the least padding: many groups cost time, padding costs memory. 0: no padding.
 
     Layers whose keys and values have unlike sizes are put apart, in pools by size. Where all layers of a size have one
-    rule they are one group with a pool of its own: there is nobody to share with. `planes` is what a layer's part of a
+    rule they are one group with a pool of its own: no other could share it. `planes` is what a layer's part of a
     page divides into, token by token (keys and values: 2); 0: it does not.
     """
     _check(layers, planes, max_padding)
@@ -113,11 +113,11 @@ def split_layers(
 
 def _check(layers: Sequence[ModelLayer], planes: int, max_padding: float) -> None:
     if not layers or not all(isinstance(layer, ModelLayer) for layer in layers):
-        raise InputError(say(f"layers {shown(layers)}", "they are no list of ModelLayer", "pass one for each layer"))
+        raise InputError(say(f"layers {shown(layers)}", "they are not a list of ModelLayer", "pass one for each layer"))
     if type(planes) is not int or planes < 0:
-        raise InputError(say(f"planes {shown(planes)}", "it is no whole number from 0 on", "2: keys and values"))
+        raise InputError(say(f"planes {shown(planes)}", "it is not a whole number from 0 on", "2: keys and values"))
     if type(max_padding) not in (int, float) or not 0 <= max_padding < 1:
-        fact = "it is no share from 0 up to 1"
+        fact = "it is not a share from 0 up to 1"
         raise InputError(say(f"max_padding {shown(max_padding)}", fact, f"{MAX_PADDING} serves well; 0 allows none"))
 
 

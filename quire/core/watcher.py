@@ -1,22 +1,51 @@
-"""The protocols of what watches a cache: it hears of sequences that begin and end. Knows no recorder and no file."""
+"""The protocols of what watches a cache: its sequences, or all its calls. Knows no recorder and no file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from quire.core.records.errors import InputError, listed, say
 from quire.core.state.sequence import Sequence
 
 
 class SequenceWatcher(Protocol):
-    """Whoever hears of sequences; called under the cache's lock: it calls no cache, waits for nothing, never raises."""
+    """What hears of sequences; called under the cache's lock: it calls no cache, waits for nothing, never raises."""
 
     def admitted(self, sequences: Iterable[Sequence]) -> None:
         """They have their pages; of one that was suspended, again."""
 
     def ending(self, sequence: Sequence, store: bool) -> None:
-        """It is about to be released for good; with `store`, what it computed stays findable."""
+        """It is about to be released; with `store`, what it computed stays findable."""
+
+
+@runtime_checkable
+class CallWatcher(Protocol):
+    """Whoever hears of every call that changes a cache, from its making on (`quire.incidents`)."""
+
+    def timed(self, clock: Callable[[], float]) -> Callable[[], float]:
+        """The clock that the cache reads."""
+
+    def attach(self, cache: Any) -> None:
+        """The cache is made, and was not called yet."""
+
+
+def sorted_watchers(watchers: Iterable[Any]) -> tuple[tuple[SequenceWatcher, ...], CallWatcher | None]:
+    """Those who hear of sequences, and the one who hears of calls."""
+    of_sequences: list[SequenceWatcher] = []
+    of_calls: list[CallWatcher] = []
+    for watcher in listed("watchers", watchers):
+        if isinstance(watcher, CallWatcher):
+            of_calls.append(watcher)
+        elif hasattr(watcher, "admitted") and hasattr(watcher, "ending"):
+            of_sequences.append(watcher)
+        else:
+            fact = f"a {type(watcher).__name__} has no `admitted` and `ending`"
+            raise InputError(say("the watchers of a cache", fact, "pass Incidents, or what hears of sequences"))
+    if len(of_calls) > 1:
+        raise InputError(say("the watchers of a cache", "two of them hear of its calls", "pass one"))
+    return tuple(of_sequences), of_calls[0] if of_calls else None
 
 
 class Recorder(Protocol):

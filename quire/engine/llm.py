@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import torch
 
 from quire.core.records.errors import InputError, say, shown
-from quire.engine.choose.logprobs import TokenLogprobs
-from quire.engine.choose.sampling import Sampling
-from quire.engine.front.loop import Loop
-from quire.engine.front.options import MergedOptions, Options, check_names, merge_options
-from quire.engine.front.prompts import Message, Prompt, listed, prompt_ids, talk_ids
-from quire.engine.front.stream import AsyncStream, RunFailed, Stream
+from quire.engine.loop.call_options import MergedOptions, Options, check_names, merge_options
+from quire.engine.loop.engine_thread import Loop
+from quire.engine.loop.prompt_ids import Message, Prompt, listed, prompt_ids, talk_ids
+from quire.engine.loop.stream import AsyncStream, RunFailed, Stream
+from quire.engine.memory.disk_side import DiskConfig, disk_config
+from quire.engine.memory.shared_side import HOST_BYTES, shared_config
 from quire.engine.model import smollm2
 from quire.engine.model.folders import checked
 from quire.engine.model.hub_cache import is_hub_id
 from quire.engine.model.layers import Model
 from quire.engine.model.load import load
-from quire.engine.outer.disk_side import DiskConfig, disk_config
-from quire.engine.outer.shared_side import HOST_BYTES, shared_config
 from quire.engine.publishing import EnginePublisher
 from quire.engine.runner.engine import PLAIN_SAMPLING, Engine
+from quire.engine.sampling.params import Sampling
+from quire.engine.sampling.token_logprobs import TokenLogprobs
+from quire.engine.setup.engine_config import EngineConfig, PrefillPeer
 from quire.engine.setup.fitting import fitting
-from quire.engine.setup.settings import EngineConfig, PrefillPeer
 from quire.engine.step.runs.branch import Run
 from quire.engine.step.runs.times import RunTimes
 from quire.insight.regret import Regret
@@ -53,9 +53,9 @@ class Output:
     logprobs: tuple[tuple[TokenLogprobs, ...], ...] = ()  # by answer and token, if they were asked for
 
     def __repr__(self) -> str:
-        made = "+".join(str(len(tokens)) for tokens in self.tokens[:8]) + ("+..." if len(self.tokens) > 8 else "")
+        counts = "+".join(str(len(tokens)) for tokens in self.tokens[:8]) + ("+..." if len(self.tokens) > 8 else "")
         ends = ", ".join(sorted(set(self.finish)))
-        return f"Output({made} tokens, {ends}; prompt {self.num_prompt_tokens} tokens, {self.reused} reused)"
+        return f"Output({counts} tokens, {ends}; prompt {self.num_prompt_tokens} tokens, {self.reused} reused)"
 
     @property
     def text(self) -> str:
@@ -159,7 +159,7 @@ class LLM:
         try:
             return [output(stream) for stream in streams]
         finally:
-            for stream in streams:  # when one failed, nobody waits for the others
+            for stream in streams:  # when one failed, the others are not waited for
                 stream.close()
 
     def serve_prompts(

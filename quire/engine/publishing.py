@@ -35,13 +35,13 @@ class EnginePublisher:
         self._publisher = publisher
         self.error: StateError | None = None  # why nothing is published any more
         engine.participants.append(self)
-        self.step()  # what an earlier process has left on disk is told before anybody asks
+        self.step()  # what an earlier process has left on disk is published before the first request
 
     def __repr__(self) -> str:
         return f"EnginePublisher({'publishes' if self.error is None else 'has failed'})"
 
     def step(self) -> None:
-        """Once per step; a publisher that has failed stops no engine, but it is told: in the log, and in `error`."""
+        """Once per step; a publisher that has failed stops no engine; the failure is in the log and in `error`."""
         if self.error is None:
             try:
                 self._publisher.tell()

@@ -15,10 +15,10 @@ except ImportError as missing:
     fact = f"it needs pyzmq and msgspec ({missing})"
     raise MissingExtra(say("quire.events", fact, install_line("events"))) from missing
 
-from quire.core.records.renamed import renamed as _renamed
+from quire.core.records.caller_arguments import renamed as _renamed
+from quire.events.follow.event_recording import RecordedMessage, Recording, messages, replay
 from quire.events.follow.follower import Follower
 from quire.events.follow.index import Holding, Index
-from quire.events.follow.recording import RecordedMessage, Recording, messages, replay
 from quire.events.follow.stream_state import ReplayRequest, Report, Status
 from quire.events.publish.publisher import Publisher
 from quire.events.publish.room import Room

@@ -1,4 +1,4 @@
-"""FleetMetrics: what a server in front of many workers tells Prometheus of them. Workers count the rest themselves."""
+"""FleetMetrics: what a server in front of many workers reports to Prometheus. Workers count the rest themselves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from quire.fleet.fleet_stream import FleetStream
 from quire.fleet.worker_book import WorkerBook
-from quire.serve.http.auth import NOBODY
+from quire.serve.http.auth import NO_TENANT
 from quire.serve.metrics.families import Families
 from quire.serve.metrics.http_metrics import HttpMetrics
 
@@ -42,8 +42,8 @@ class StreamMetrics(HttpMetrics):
         """For the live page."""
         return {name: self._counters[f"quire:fleet_{name}"].value for name in ("lost", "resumed")}
 
-    def stream_over(self, stream: FleetStream, tenant: str = NOBODY) -> None:
-        """An answer is over, or nobody waits for it any more."""
+    def stream_over(self, stream: FleetStream, tenant: str = NO_TENANT) -> None:
+        """An answer is over, or its client has gone."""
         self._count(stream)
         own = self.of_tenant(tenant)
         if own is not self and isinstance(own, StreamMetrics):

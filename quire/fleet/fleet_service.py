@@ -15,13 +15,13 @@ import numpy as np
 
 from quire.fleet.fleet_metrics import FleetMetrics
 from quire.fleet.fleet_stream import Caller, FleetLimits, FleetStream
-from quire.fleet.work import FleetWork, LookAt, WorkerFacts
+from quire.fleet.fleet_work import FleetWork, LookAt, WorkerFacts
 from quire.fleet.worker_book import WorkerBook
 from quire.serve.answers.answer_stream import AnswerStream
 from quire.serve.any_service import AnyService, Generation
-from quire.serve.http.settings import ServeSettings
+from quire.serve.http.serve_settings import ServeSettings
 from quire.viewer.many import Ask, ManyPages
-from quire.viewer.routes import Reply
+from quire.viewer.page_routes import Reply
 
 Books = Callable[[], list[WorkerBook]]
 Looker = Callable[[LookAt], Awaitable[Reply]]
@@ -72,7 +72,7 @@ class FleetService(AnyService):
         try:
             for prompt in wanted.prompts:
                 tokens = np.array(prompt, np.int32)
-                work = FleetWork(tokens, sampling, wanted.scope, wanted.retention, tenant=share)
+                work = FleetWork(tokens, sampling, wanted.scope, wanted.hints, tenant=share)
                 stream = FleetStream(self._caller, work, self.limits, self._fleet_metrics.resumed)
                 opened.append(stream)
                 self._open.add(stream)

@@ -1,4 +1,4 @@
-"""FleetStream: the answers to one prompt, from whichever worker has them. Owns their going on when a worker is gone.
+"""FleetStream: the answers to one prompt, from whichever worker has them. Continues them when a worker is gone.
 
 An answer that was begun goes to another worker with the tokens so far: what came is not sent to the client again, and
 what comes is what would have come, since chance depends on the seed and the place alone. Several answers to one prompt,
@@ -15,15 +15,15 @@ from typing import Protocol
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.request import Int32
-from quire.engine.front.feed import Piece
-from quire.engine.front.stream import RunFailed
+from quire.engine.loop.feed import Piece
+from quire.engine.loop.stream import RunFailed
 from quire.engine.setup.submission import EngineBusy
 from quire.engine.step.runs.branch import Answer
+from quire.fleet.fleet_work import FleetFull, FleetWork, MorePieces, Over, Taken, WorkerLost, WorkerMessage, WorkRefused
 from quire.fleet.in_flight import WorkTicket
 from quire.fleet.prefix_marks import marks_of
-from quire.fleet.work import FleetFull, FleetWork, MorePieces, Over, Taken, WorkerLost, WorkerMessage, WorkRefused
 from quire.serve.answers.answer_stream import WholeAnswer
-from quire.serve.http.errors import RETRY_AFTER, ApiError
+from quire.serve.http.api_errors import RETRY_AFTER, ApiError
 
 MOST_BEGUN = 2000  # tokens that go to another worker; more would fill its queue of unread pieces
 _log = logging.getLogger("quire.fleet")
@@ -37,7 +37,7 @@ class WorkerCall(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Nobody reads it any more."""
+        """It has no reader any more."""
         ...
 
 
@@ -48,7 +48,7 @@ Caller = Callable[[FleetWork], WorkerCall]
 class FleetLimits:
     """How long a server waits for its workers, and how often an answer may lose one."""
 
-    route_seconds: float = 30.0  # until a worker has taken a request; then it is told 503
+    route_seconds: float = 30.0  # until a worker has taken a request; then it gets 503
     silence_seconds: float = 30.0  # without a word from a worker, which says something every few seconds
     most_losses: int = 3  # workers that one request may lose
 
@@ -58,7 +58,7 @@ class FleetStream:
 
     def __init__(self, caller: Caller, work: FleetWork, limits: FleetLimits, on_resume: Callable[[], None]) -> None:
         self._caller, self._limits, self._on_resume = caller, limits, on_resume
-        self._ticket = WorkTicket(marks_of(work.tokens, work.scope))
+        self._ticket = WorkTicket(marks_of(work.tokens, work.scope), work.hints.session)
         self._work = replace(work, ticket=self._ticket)
         self._call: WorkerCall | None = None
         self._messages: AsyncIterator[WorkerMessage] | None = None
@@ -140,7 +140,7 @@ class FleetStream:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     async def _next(self, seconds: float | None) -> WorkerMessage:
-        if self._was_cut:  # while nobody was reading
+        if self._was_cut:  # while it had no reader
             raise WorkerLost("it was cut")
         if self._messages is None:
             raise StateError(say("an answer of a fleet", "it is not open", "open it, and close it when it was read"))
@@ -201,7 +201,7 @@ class FleetStream:
         return [WholeAnswer(text, answer) for text, answer in zip(texts, self.answers, strict=True)]
 
     def cut(self) -> None:
-        """It ends where it is: the server shuts down, and whoever reads it is told."""
+        """It ends where it is, with the reason for its reader: the server shuts down."""
         self._was_cut = True
         self._stop_call()
 

@@ -1,23 +1,26 @@
-"""InFlight: which worker has how much of our work, and of which prompts, noted where it is sent.
+"""InFlight: which worker has how much of our work, of which prompts, and whose sessions, noted where it is sent.
 
 Counted here and not asked for: in a burst, what a worker last said about its queue is older than the burst.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from threading import Lock
 
 from quire.fleet.prefix_marks import Marks, PromisedPrefixes
+
+MOST_SESSIONS = 1 << 16  # whose last worker is known; who was idle longest is forgotten
 
 
 class WorkTicket:
     """One request's place in the table: with at most one worker at a time, and nowhere when it is over."""
 
-    __slots__ = ("_avoid", "_over", "_table", "marks", "worker")
+    __slots__ = ("_avoid", "_over", "_table", "marks", "session", "worker")
 
-    def __init__(self, marks: Marks = ()) -> None:
+    def __init__(self, marks: Marks = (), session: str | None = None) -> None:
         self.marks = marks  # of its prompt
+        self.session = session  # that its request belongs to
         self.worker: str | None = None
         self._table: InFlight | None = None
         self._avoid: set[str] = set()
@@ -35,14 +38,16 @@ class WorkTicket:
         """It goes to this worker, and to no other."""
         with table.lock:
             if self._over:
-                return  # nobody waits for it any more
+                return  # its client has gone
             self._step_out()
             self._table, self.worker = table, worker
             table.counts[worker] += 1
             table.promised.add(worker, self.marks)
+            if self.session is not None:
+                table.settle(self.session, worker)
 
     def withdraw(self) -> None:
-        """It is with nobody for the moment: a worker is chosen anew."""
+        """It is with no worker for the moment: one is chosen anew."""
         self._leave(False)
 
     def lost(self) -> None:
@@ -80,6 +85,7 @@ class InFlight:
         self.lock = Lock()
         self.counts: Counter[str] = Counter()
         self.promised = PromisedPrefixes()
+        self._homes: OrderedDict[str, str] = OrderedDict()  # who had each session last; the longest idle first
 
     def __repr__(self) -> str:
         return f"InFlight({dict(self.counts)})"
@@ -88,6 +94,18 @@ class InFlight:
         """How many each worker has; those with none are left out."""
         with self.lock:
             return dict(self.counts)
+
+    def settle(self, session: str, worker: str) -> None:
+        """A session's request goes there; under the lock."""
+        self._homes[session] = worker
+        self._homes.move_to_end(session)
+        if len(self._homes) > MOST_SESSIONS:
+            self._homes.popitem(last=False)
+
+    def home(self, session: str | None) -> str | None:
+        """The worker that had the last request of a session, if that is known."""
+        with self.lock:
+            return None if session is None else self._homes.get(session)
 
     def leading(self, marks: Marks) -> dict[str, int]:
         """Tokens of a prompt's beginning that each worker computes now, for others."""

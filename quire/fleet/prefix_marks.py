@@ -1,7 +1,8 @@
 """Prefix marks: a prompt as a chain of hashes, and which prefixes are being computed where. Knows no events.
 
-A worker tells what it has cached once it has it. Until then only the server knows that a prefix is on its way: it has
-sent the prompt. Without that, the first prompts with a beginning in common would go to as many workers as there are.
+A worker publishes what it has cached once it has it. Until then only the server knows that a prefix is on its way: it
+has sent the prompt. Without that, the first prompts with a beginning in common would go to as many workers as there
+are.
 """
 
 from __future__ import annotations

@@ -7,23 +7,23 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from quire.core.records.errors import InputError, MissingExtra, StateError, say
-from quire.engine.front.feed import Piece
-from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
+from quire.engine.loop.feed import Piece
+from quire.engine.loop.stream import Stream
 from quire.engine.runner.engine import Engine
 from quire.engine.setup.submission import EngineBusy
-from quire.engine.watch import troubles
-from quire.fleet.work import FleetWork, LookAt, MorePieces, Over, Taken, WorkerFacts, WorkerMessage, WorkRefused
+from quire.engine.thread_watch import troubles
+from quire.fleet.fleet_work import FleetWork, LookAt, MorePieces, Over, Taken, WorkerFacts, WorkerMessage, WorkRefused
 from quire.serve.metrics.engine_source import EngineSource
 from quire.serve.service import longest_request
-from quire.viewer.routes import PageRoutes, Reply
+from quire.viewer.page_routes import PageRoutes, Reply
 
 BEAT = 5.0  # seconds: a worker that computes says something that often
 REFUSALS = ((EngineBusy, "busy"), (InputError, "input"), (MissingExtra, "input"), (StateError, "ending"))
 
 
 class FleetWorker:
-    """Owns no LLM: whoever made it closes it."""
+    """Owns no LLM: its maker closes it."""
 
     def __init__(self, llm: LLM, name: str, *, beat: float = BEAT, show_tokens: bool = False) -> None:
         self.llm, self.name, self._beat = llm, name, beat
@@ -45,16 +45,16 @@ class FleetWorker:
             raise StateError(say(f"the {part} of a worker", why, "make a new one"))
 
     def look(self, asked: LookAt) -> Reply:
-        """What the live page is told of this worker's cache; who may look, the server has decided."""
-        return self._page.told(asked.path, asked.query, asked.is_operator)
+        """The live page's answer about this worker's cache; the server has decided who may look."""
+        return self._page.show(asked.path, asked.query, asked.is_operator)
 
     async def answer(self, work: FleetWork) -> AsyncIterator[WorkerMessage]:
-        """Taken, pieces as they come, Over; or why not. Whoever reads no further cancels it."""
+        """Taken, pieces as they come, Over; or why not. A reader that stops cancels it."""
         options: dict[str, Any] = {"begun": work.begun} if work.begun else {}
         try:
             stream = await self.llm.loop.submit_async(
-                work.tokens, work.sampling, timeout=0.0, scope=work.scope, retention=work.retention,
-                tenant=work.tenant, **options,
+                work.tokens, work.sampling, timeout=0.0, scope=work.scope, tenant=work.tenant,
+                **work.hints._asdict(), **options,
             )  # fmt: skip
         except (InputError, MissingExtra, StateError) as wrong:
             kind: Any = next(kind for error, kind in REFUSALS if isinstance(wrong, error))

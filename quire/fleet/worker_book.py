@@ -4,7 +4,8 @@
     tickets of requests ─────────────► InFlight ── promised tokens, load ─┴──► rank: the cheapest first
 
 cost = tokens to compute + load x (a share of the prompt's length): one request under way weighs as much as computing
-that share anew, so a prompt goes where most of it is, or is being computed, unless too many are there already.
+that share anew, so a prompt goes where most of it is, or is being computed, unless too many are there already. Of equal
+cost, the worker that had the last request of its session comes first: its events may be on their way.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class RankWeights:
 
 @dataclass(frozen=True, slots=True)
 class WorkerAddress:
-    """Where a worker tells what it has cached."""
+    """Where a worker publishes what it has cached."""
 
     events: str
     replay: str
@@ -89,9 +90,11 @@ class WorkerBook:
         loads, length = self.in_flight.loads(), len(tokens)
         each = max(self._weights.least, self._weights.share * length)
 
-        def cost(worker: str) -> tuple[bool, float, float]:
+        home = None if ticket is None else self.in_flight.home(ticket.session)
+
+        def cost(worker: str) -> tuple[bool, float, bool, float]:
             computed = length - max(held.get(worker, 0), promised.get(worker, 0))
-            return worker in avoid, computed + each * loads.get(worker, 0), random.random()
+            return worker in avoid, computed + each * loads.get(worker, 0), worker != home, random.random()
 
         ranked = sorted(workers, key=cost)
         self.num_choices += 1

@@ -6,6 +6,6 @@ Needs NumPy and nothing else. docs/regret.md says what the numbers mean.
 """
 
 from quire.insight.regret import Regret
-from quire.insight.report import RegretReport, TierRegret
+from quire.insight.regret_report import RegretReport, TierRegret
 
 __all__ = ["Regret", "RegretReport", "TierRegret"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from quire.core.records.config import CacheConfig
 from quire.insight.order_sample import ORDERS, OrderSample
-from quire.insight.report import GB, CurvePoint, RegretReport, TierRegret
+from quire.insight.regret_report import GB, CurvePoint, RegretReport, TierRegret
 from quire.insight.traffic import Traffic
 from quire.insight.what_if import WhatIf
 
@@ -89,7 +89,7 @@ def evaluate(seen: Observed, now: float, orders: bool) -> Iterator[RegretReport 
 
 
 def _per_gb(asked: WhatIf, unit: float, tier: TierMemory, end: int) -> float | None:
-    """What another GB would add. Of a tier of no bytes nobody can tell."""
+    """What another GB would add. Unknown for a tier of no bytes."""
     if not tier.num_bytes or not tier.blocks:
         return None
     more = end + GB * tier.blocks / tier.num_bytes

@@ -1,7 +1,7 @@
 """OrderSample: the last uses of a small sample of blocks, and what real caches of other eviction orders make of them.
 
 An order such as `adaptive` has no formula: a cache must run. So a cache of Quire's own runs over the sample, with as
-much less memory as the sample has fewer blocks. One of its tokens is one block; it moves no bytes. What is told is the
+much less memory as the sample has fewer blocks. One of its tokens is one block; it moves no bytes. It reports the
 difference to `lru` in the same sample: what the sample has too much or too little of is in both.
 """
 
@@ -22,7 +22,7 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 MOST_USES = 1 << 13
 MOST_KEYS = 1 << 18
 MOST_SLOTS = 1 << 15
-PAUSE = 16  # uses after which whoever computes may do something else
+PAUSE = 16  # uses after which the thread may do something else
 
 
 class SampledUse(NamedTuple):
@@ -100,7 +100,7 @@ def _hits(uses: list[SampledUse], order: Order, slots: int, since: float) -> Ite
         now = use.time
         tokens = np.empty(min(len(use.keys), longest) + 1, np.int32)
         tokens[:-1] = (use.keys[:longest] & np.uint64(0x3FFFFFFF)).astype(np.int32)
-        tokens[-1] = -1 - number  # a last token is always computed, so one that nobody asks for stands there
+        tokens[-1] = -1 - number  # a last token is always computed, so one that no request has stands there
         batch = cache.add_sequence_batch([Request(number, tokens)])
         for sequence in batch.sequences:
             if use.time >= since:

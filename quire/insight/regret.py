@@ -2,9 +2,9 @@
 
     cache ──admitted, ending──► queue ──► [ a thread: keyed blocks ──► Traffic, OrderSample ──► a report a minute ]
 
-Whoever serves only puts tokens into a queue. The thread makes keyed ids of them, which nobody can turn back and which
+The engine only puts tokens into a queue. The thread makes keyed ids of them, which cannot be turned back and which
 never leave it, and works for at most SHARE of the time, in slices: a report takes as long as that takes. What finds the
-queue full is lost and counted. `report` does what waits at once, for whoever asks.
+queue full is lost and counted. `report` first does what waits.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from quire.core.records.errors import InputError, say, shown, without_words
 from quire.core.records.identity import Scope, Words
 from quire.core.records.request import Int32
 from quire.core.sequences.release import tokens_of
-from quire.core.state.sequence import Sequence
+from quire.core.state.sequence import Sequence, setup_of
 from quire.insight.block_table import Keys
 from quire.insight.evaluate import Observed, evaluate, memory_of
 from quire.insight.order_sample import OrderSample
-from quire.insight.report import RegretReport
+from quire.insight.regret_report import RegretReport
 from quire.insight.sample_rate import RatedTraffic
 from quire.insight.traffic import AskedPrompt
 from quire.trace.record.block_ids import TraceKey
@@ -38,7 +38,7 @@ WINDOW = 3600.0  # seconds
 EVERY = 60.0  # seconds between reports of the thread
 SHARE = 0.008  # of the time that the thread may work
 SLICE = 0.002  # seconds of work, after which it pauses
-IDLE = 1.0  # seconds after which it looks whether anybody still holds it
+IDLE = 1.0  # seconds after which it looks whether it is still held
 MOST_TOKENS = 1 << 20  # that may wait: 4 MiB; the words of a token count as six
 MOST_WAITING = 1 << 14  # requests and ends of requests, which may have no tokens at all
 ITEM_BYTES = 350  # of one of them, tokens and words aside
@@ -88,7 +88,7 @@ class Regret:
     ) -> None:  # fmt: skip
         for name, value in (("window", window), ("one_in", one_in)):
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise InputError(say(f"regret with {name} {shown(value)}", "it is no size", "give a number above 0"))
+                raise InputError(say(f"regret with {name} {shown(value)}", "it is not a size", "give a number above 0"))
         config, self._clock, self._window = cache.config, clock, window
         self._size, self._num_tiers = config.block_size, len(config.tiers)
         self._full = next((nth for nth, group in enumerate(config.groups) if group.kind == "full"), None)
@@ -148,17 +148,19 @@ class Regret:
                 None if words is None else words[:end], self._hits(sequence),
             )  # fmt: skip
             self._open[sequence.id] = number if self._put(came) else LOST, end
-            if len(self._open) > MOST_OPEN:  # suspended, and nobody came back for them
+            if len(self._open) > MOST_OPEN:  # suspended, and never resumed
                 self._open.pop(next(iter(self._open)))
 
     def ending(self, sequence: Sequence, store: bool) -> None:
-        """It is about to be released for good."""
+        """It is about to be released permanently."""
         known = self._open.pop(sequence.id, None)
         if known is None or known[0] == LOST or not sequence.live:
             return
         number, end = known
         edge = end // self._size * self._size
-        tokens = tokens_of(sequence._setup, sequence)[edge : max(sequence.computed, edge)].copy() if store else _NOTHING
+        tokens = (
+            tokens_of(setup_of(sequence), sequence)[edge : max(sequence.computed, edge)].copy() if store else _NOTHING
+        )
         words = sequence.request.words()
         if words is not None:  # generated tokens have none
             words = np.concatenate([words[edge:end], np.zeros((len(tokens), 3), np.uint64)])[: len(tokens)]
@@ -221,7 +223,7 @@ class Regret:
             return True
 
     def _pass_over(self, wrong: Exception) -> bool:
-        """What could not be watched, or judged, is left out and counted; the first is told. Whether there is more."""
+        """What could not be watched, or judged, is left out and counted; the first is logged. Whether there is more."""
         if self.error is None:
             _log.warning("some of what regret watches is left out: %s", without_words(wrong))
         self.error = without_words(wrong)
@@ -266,7 +268,7 @@ def _tokens_in(item: _Came | _Ended) -> int:
 
 
 def _work(regret: weakref.ref[Regret], wake: threading.Event) -> None:
-    """The thread: a slice of work, then a pause that is long enough, until nobody holds the Regret any more."""
+    """The thread: a slice of work, then a pause that is long enough, until the Regret is not held any more."""
     more = False
     while True:
         began, spent = time.perf_counter(), time.thread_time()

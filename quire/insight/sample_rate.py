@@ -1,9 +1,9 @@
 """RatedTraffic: a Traffic whose sample grows again when fewer blocks are asked for. Knows no cache.
 
 A Traffic that has no room tracks one block in two, then one in four. It cannot go back: of a block that was not in the
-sample nobody knows whether it was used before. So when the blocks of the window would fit into a larger sample, another
-Traffic with that sample begins beside the first, and takes its place two windows later, when it knows of all that is
-asked for whether it was used within a window before:
+sample it is unknown whether it was used before. So when the blocks of the window would fit into a larger sample,
+another Traffic with that sample begins beside the first, and takes its place two windows later, when it knows of all
+that is asked for whether it was used within a window before:
 
     first   ───one in 4──────────────────────────────────────────┐
     second              few blocks: begun ───one in 1────────────┴──► this one from now on

@@ -1,7 +1,7 @@
 """Traffic: who used which blocks, and who had used them before: all that is needed to judge a cache of any size.
 
-A request uses blocks from the first on, and so does its end, with its answer. Whoever uses a block has used the blocks
-before it, so the blocks that one use had last are a run, and a later use takes the head of that run from it: a *piece*.
+A request uses a contiguous run of blocks from the first, and once more at its end, with its answer. A later request
+that shares text takes the head of that run: a *piece*.
 
     use 5:  a b c d e f g          use 9:  a b c d x y         pieces of use 9: a b c d, from use 5
     had last before 9: a..g                                    had last by 5 from then on: e f g
@@ -28,7 +28,7 @@ from quire.insight.running_sums import RunningSums
 MOST_BLOCKS = 1 << 20
 MOST_USES = 1 << 18
 MOST_PIECES = 1 << 18
-SAMPLED, HOT, PASSED = 0, 1, 2  # kinds of pieces: PASSED ones were used by somebody who could not hit them
+SAMPLED, HOT, PASSED = 0, 1, 2  # kinds of pieces: PASSED ones were used by a request that could not hit them
 _LEAST_GAIN = 8  # forgetting what is old must free one block in so many; else the sample is halved
 _ROOM = 1 << 10
 
@@ -68,7 +68,7 @@ class Traffic:
 
     @property
     def num_distinct(self) -> int:
-        """Different blocks that are remembered, as far as the sample can tell."""
+        """Different blocks that are remembered, as far as the sample shows."""
         return self._sums.total
 
     @property
@@ -178,13 +178,13 @@ class Traffic:
         return True
 
     def forget_before(self, time: float) -> None:
-        """Uses before that, and the blocks that nobody has used since; the last use stays."""
+        """Uses before that, and the blocks without a use since; the last use stays."""
         cut = min(int(np.searchsorted(self.uses["time"], time)), len(self.uses) - 1)
         if cut > 0:
             self._forget(cut)
 
     def _forget(self, cut: int) -> None:
-        """The uses before `cut`, and the blocks that nobody has used since."""
+        """The uses before `cut`, and the blocks without a use since."""
         self.uses.drop(cut)
         self.pieces.drop(int(np.searchsorted(self.pieces["use"], cut)))
         self.pieces["use"][:] -= cut

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from quire.insight.traffic import HOT, PASSED, SAMPLED, Traffic
 
 Floats = NDArray[np.float64]
-PAUSE = 512  # uses after which whoever computes may do something else
+PAUSE = 512  # uses after which the thread may do something else
 
 
 class WhatIf:

@@ -29,7 +29,7 @@ def split(address: str) -> HostPort:
     host = host[1:-1] if in_brackets else host
     if not host or (":" in host) != in_brackets or not port.isdecimal() or int(port) > 65535:
         cure = "name a host and a port, an IPv6 host in brackets"
-        raise InputError(say(f"address {address!r}", "it is no host:port", cure))
+        raise InputError(say(f"address {address!r}", "it is not host:port", cure))
     return HostPort(host, int(port))
 
 

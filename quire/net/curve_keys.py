@@ -1,7 +1,7 @@
 """Curve: who may read a stream and ask for it: ZMQ's CURVE, as pyzmq has it. Owns keys and who is let in; no crypto.
 
-A publisher is the server, whoever connects: its public key is what followers must know. They are clients, with keys of
-their own; `clients` says which of them are let in.
+A publisher is the server, also where it connects: its public key is what followers must know. They are clients, with
+keys of their own; `clients` says which of them are let in.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Keys:
             raise StateError(say("CURVE", "this libzmq was built without it", "install pyzmq from its wheel"))
         for key in (self.public, self.secret, *(self.clients or ())):
             if not isinstance(key, bytes) or len(key) not in (0, 40) or not _is_z85(key):
-                raise InputError(say("this key", "it is no Z85 text of 40 bytes", "use Keys.make() or Keys.read(file)"))
+                fact, cure = "it is not a Z85 text of 40 bytes", "use Keys.make() or Keys.read(file)"
+                raise InputError(say("this key", fact, cure))
         if self.secret and zmq.curve_public(self.secret) != self.public:
             raise InputError(say("these keys", "the public one is not that of the secret one", "use Keys.make()"))
 

@@ -1,6 +1,7 @@
-"""Lookups: host names to addresses, on a few threads, so that a slow name server holds nobody up. Knows no connections.
+"""Lookups: host names to addresses, on a few threads, so that a slow name server holds nothing up. Knows no
+connections.
 
-Who asks gives a token and finds it with the answer. Nobody waits for a thread: a lookup cannot be stopped, its answer
+A caller gives a token and finds it with the answer. It never waits for a thread: a lookup cannot be stopped, its answer
 can be left unread.
 """
 
@@ -49,7 +50,7 @@ class Lookups(Generic[T]):
             self._threads += 1
         try:
             Thread(target=self._run, name="quire-lookup", daemon=True).start()
-        except RuntimeError as wrong:  # no more threads here: those that run go on with it, or nobody does
+        except RuntimeError as wrong:  # no more threads here: those that run go on with it, if there are any
             with self._lock:
                 self._threads -= 1
                 if not self._threads:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files: the certificate of this end and its key, which whoever listens needs, and the authority to believe.
+    """PEM files: the certificate of this end and its key, which a listener needs, and the authority to believe.
 
     Whom we dial shows a certificate of `ca` (of the system's authorities, without one) for the host we have dialled.
     Who dials us shows one when there is a `ca`.
@@ -42,7 +42,7 @@ class Tls:
         if self.cert is None:
             raise InputError(say("listening with TLS", "there is no certificate", "give `cert` and `key`"))
         context = self._context(ssl.PROTOCOL_TLS_SERVER)
-        context.num_tickets = 0  # nobody resumes
+        context.num_tickets = 0  # no session is resumed
         if self.ca is not None:
             context.verify_mode = ssl.CERT_REQUIRED
         return context
@@ -72,7 +72,7 @@ class Tls:
 
 
 def check_tls(cert: str, key: str) -> None:
-    """Refuse files that are no certificate and its key, before a model is loaded."""
+    """Refuse files that are not a certificate and its key, before a model is loaded."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
     except (OSError, ssl.SSLError) as wrong:

@@ -20,7 +20,7 @@ except ImportError as missing:
 
 from quire.serve.app import make_app
 from quire.serve.http.auth import ApiKeys
-from quire.serve.http.settings import ServeSettings
+from quire.serve.http.serve_settings import ServeSettings
 from quire.serve.server import Server, bind
 from quire.serve.service import Service
 

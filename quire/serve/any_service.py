@@ -1,4 +1,4 @@
-"""AnyService: what all endpoints of a server share, whoever computes its answers: an LLM here, or workers elsewhere.
+"""AnyService: what all endpoints of a server share, with an LLM here or workers elsewhere.
 
 Owns the settings, the tokenizer's work, the room for bodies, and whether the server ends. Knows no HTTP.
 """
@@ -14,19 +14,19 @@ from typing import Any
 
 from quire.core.records.errors import say
 from quire.core.records.identity import Scope
-from quire.core.records.retain import Retention
-from quire.engine.choose.sampling import Sampling
+from quire.engine.sampling.params import Sampling
+from quire.engine.step.runs.page_hints import NO_HINTS, PageHints
 from quire.engine.step.runs.tenant import Together
 from quire.serve.answers.answer_stream import AnswerStream
 from quire.serve.answers.token_words import TokenWords
-from quire.serve.http.auth import NOBODY
-from quire.serve.http.errors import RETRY_AFTER, ApiError
+from quire.serve.http.api_errors import RETRY_AFTER, ApiError
+from quire.serve.http.auth import NO_TENANT
 from quire.serve.http.exchange import BodyRoom
-from quire.serve.http.settings import ServeSettings
-from quire.serve.inputs.prompts import Prompts
+from quire.serve.http.serve_settings import ServeSettings
+from quire.serve.inputs.prompt_tokens import Prompts
 from quire.serve.metrics.http_metrics import HttpMetrics
 from quire.serve.protocol.large_work import LargeWork
-from quire.viewer.routes import Reply
+from quire.viewer.page_routes import Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class Generation:
     prompts: list[list[int]]
     sampling: Sampling
     scope: Scope
-    retention: Retention | None = None
-    tenant: str = NOBODY
+    hints: PageHints = NO_HINTS  # of what becomes of their pages
+    tenant: str = NO_TENANT
 
     @property
     def share(self) -> str | Together | None:
         """As which its prompts take their turns; None: turns of its own, one share for all its prompts."""
-        if self.tenant == NOBODY and len(self.prompts) > 1:
+        if self.tenant == NO_TENANT and len(self.prompts) > 1:
             return Together(secrets.token_hex(8))
         return self.tenant or None
 
@@ -89,7 +89,7 @@ class AnyService(ABC):
 
     @abstractmethod
     async def look(self, path: str, query: str, authorization: str) -> Reply | None:
-        """What the live page is told; None: there is none."""
+        """The answer of the live page; None: there is none."""
 
     @abstractmethod
     def cut(self) -> None:

@@ -14,10 +14,10 @@ from starlette.routing import Route
 from quire.core.records.errors import say
 from quire.serve import routes
 from quire.serve.any_service import AnyService
-from quire.serve.endpoint import Handler, HttpEndpoint
-from quire.serve.http.errors import ApiError
+from quire.serve.http.api_errors import ApiError
+from quire.serve.http_endpoint import Handler, HttpEndpoint
 from quire.viewer.many import FLEET_PATHS
-from quire.viewer.routes import PATHS
+from quire.viewer.page_routes import PATHS
 
 PAGE = tuple(dict.fromkeys((*PATHS, *FLEET_PATHS)))
 POSTS: dict[str, Handler] = {
@@ -35,7 +35,7 @@ GETS: dict[str, Handler] = {
     "/openapi.json": routes.openapi,
     **dict.fromkeys(PAGE, routes.live_page),
 }
-# To anybody, with API keys too: they tell nothing, or ask for a key.
+# Without a key, with API keys too: they reveal nothing, or ask for a key.
 OPEN = ("/health", "/ready", "/version", "/openapi.json", *PAGE)
 
 
@@ -70,5 +70,5 @@ async def _no_such(_: Request, wrong: Exception) -> JSONResponse:
     """A path or a method that there is not."""
     assert isinstance(wrong, HTTPException)  # for which it is called
     fact = "there is no such path" if wrong.status_code == 404 else "the path has another method"
-    told = ApiError(wrong.status_code, say("the request", fact, "see /openapi.json"))
-    return JSONResponse(told.body, wrong.status_code, headers=dict(wrong.headers or {}))
+    error = ApiError(wrong.status_code, say("the request", fact, "see /openapi.json"))
+    return JSONResponse(error.body, wrong.status_code, headers=dict(wrong.headers or {}))

@@ -10,10 +10,10 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from quire.engine.front.feed import Piece
+from quire.engine.loop.feed import Piece
 from quire.serve.answers.answer_stream import AnswerStream
 from quire.serve.answers.form import AnswerForm, AnswerHead
-from quire.serve.answers.usage import usage_of
+from quire.serve.answers.token_usage import usage_of
 from quire.serve.any_service import AnyService, Generation
 from quire.serve.http.exchange import JSON, Exchange, encoded
 

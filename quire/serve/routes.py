@@ -7,25 +7,26 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from quire.core.records.errors import InputError, MissingExtra, say, shown
-from quire.engine.choose.grammar_faults import STUCK
-from quire.engine.choose.sampling import Sampling
-from quire.engine.front.stream import RunFailed
+from quire.engine.loop.stream import RunFailed
+from quire.engine.sampling.grammar_faults import STUCK
+from quire.engine.sampling.params import Sampling
 from quire.serve.answers.chat_form import ChatForm
 from quire.serve.answers.completion_form import CompletionForm
 from quire.serve.answers.form import AnswerHead, Shown
 from quire.serve.any_service import AnyService, Generation
 from quire.serve.generate import StreamOptions, generate
+from quire.serve.http.api_errors import RETRY_AFTER, ApiError, as_api_error
 from quire.serve.http.auth import scope_of
-from quire.serve.http.errors import RETRY_AFTER, ApiError, told
 from quire.serve.http.exchange import ID, JSON, Exchange, encoded, encoded_list
-from quire.serve.http.settings import VERSION
-from quire.serve.inputs.tools import ToolPlan, plan_tools, template_tools
+from quire.serve.http.serve_settings import VERSION
+from quire.serve.inputs.tools import NO_TOOLS, ToolPlan, plan_tools, template_tools
 from quire.serve.protocol.bodies import SAMPLING_NAMES, Body, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from quire.serve.protocol.bodies import GenerationBody as Asked
 from quire.serve.protocol.decode import LARGE, read_body
 from quire.serve.protocol.openapi import document
 from quire.serve.protocol.parts import MOST_CHOICES_ASKED, StreamChoices
 from quire.serve.protocol.raw_parts import check_raw_parts, read_tokens
+from quire.serve.protocol.to_hints import hints_of
 from quire.serve.protocol.to_sampling import RetentionBounds, form_of, retention_of, sampling_of
 
 MAX_TOKENS = 16  # OpenAI's default for texts
@@ -36,13 +37,13 @@ async def chat(service: AnyService, exchange: Exchange, tenant: str) -> None:
     """POST /v1/chat/completions."""
     asked = await _read(service, exchange, ChatBody)
     plan = await service.large.do(exchange.body_size, lambda: _plan(service, asked))
-    with _naming(_form_field(asked) if plan.form is None else "tools"):
+    with _name_fields(_form_field(asked) if plan.form is None else "tools"):
         await _go_on_talking(service, exchange, tenant, asked, plan)
 
 
 def _plan(service: AnyService, asked: ChatBody) -> ToolPlan:
     """What its tools come to."""
-    with _naming("tools"):
+    with _name_fields("tools"):
         return plan_tools(asked, service.prompts.template(bool(asked.tools) and asked.tool_choice != "none"))
 
 
@@ -59,7 +60,7 @@ async def _go_on_talking(service: AnyService, exchange: Exchange, tenant: str, a
     most = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
     sampling = sampling_of(asked, _room(service, [prompt], most, "messages"), logprobs, form or plan.form)
     head = _head(service, exchange, asked, "chatcmpl")
-    wanted = _generation(service, asked, [prompt], sampling, tenant)
+    wanted = _generation(service, asked, [prompt], sampling, tenant, plan)
     answers = ChatForm(_shown(service, asked, head, bool(asked.logprobs)), plan)
     await generate(service, exchange, wanted, answers, head, _stream_options(asked))
 
@@ -67,7 +68,7 @@ async def _go_on_talking(service: AnyService, exchange: Exchange, tenant: str, a
 async def completions(service: AnyService, exchange: Exchange, tenant: str) -> None:
     """POST /v1/completions."""
     asked = await _read(service, exchange, CompletionBody)
-    with _naming(_form_field(asked)):
+    with _name_fields(_form_field(asked)):
         await _go_on_writing(service, exchange, tenant, asked)
 
 
@@ -137,7 +138,7 @@ async def model(service: AnyService, exchange: Exchange, tenant: str) -> None:
 
 
 async def health(service: AnyService, exchange: Exchange, tenant: str) -> None:
-    """GET /health: whether it computes. 503 is for good: start it anew."""
+    """GET /health: whether it computes. 503 is permanent: start it anew."""
     wrong = service.wrong
     if wrong is not None:
         raise ApiError(503, say("the engine", wrong, "start the server anew"), code="engine_failed")
@@ -149,7 +150,7 @@ async def ready(service: AnyService, exchange: Exchange, tenant: str) -> None:
     if service.ending:
         raise ApiError(503, say("the server", "it is shutting down", "ask another one"), code="shutting_down")
     for part, why in service.troubles.items():
-        if part != "engine":  # which /health tells, with what to do
+        if part != "engine":  # which /health reports, with what to do
             cure = "ask another one until it is back"
             raise ApiError(503, say(f"the {part}", why, cure), code="not_ready", headers=RETRY_AFTER)
     await health(service, exchange, tenant)
@@ -196,18 +197,18 @@ async def _read(service: AnyService, exchange: Exchange, kind: type[B]) -> B:
             404, say(f"model {shown(asked.model)}", fact, "name that one"), param="model", code="model_not_found"
         )
     if getattr(asked, "priority", None) and not settings.allow_priority:
-        fact = "this server lets nobody choose it"
+        fact = "this server does not let clients choose it"
         raise ApiError(400, say("priority", fact, "leave it out"), param="priority", code="unsupported")
     return asked
 
 
 @contextmanager
-def _naming(form: str) -> Iterator[None]:
-    """What the engine refuses is told with the request's own names; `form` is the field that asks for one."""
+def _name_fields(form: str) -> Iterator[None]:
+    """What the engine refuses is reported with the request's own names; `form` is the field that asks for one."""
     try:
         yield
     except (InputError, MissingExtra) as wrong:
-        raise told(wrong, {**SAMPLING_NAMES, "structured_outputs": form}) from wrong
+        raise as_api_error(wrong, {**SAMPLING_NAMES, "structured_outputs": form}) from wrong
     except RunFailed as wrong:
         if not str(wrong).startswith(STUCK):
             raise
@@ -272,9 +273,12 @@ def _stream_options(asked: Asked) -> StreamOptions:
 
 
 def _generation(
-    service: AnyService, asked: Asked, prompts: list[list[int]], sampling: Sampling, tenant: str
-) -> Generation:
+    service: AnyService, asked: Asked, prompts: list[list[int]], sampling: Sampling, tenant: str,
+    plan: ToolPlan = NO_TOOLS,
+) -> Generation:  # fmt: skip
     settings = service.settings
     bounds = RetentionBounds(settings.max_retain_seconds, settings.max_retain_priority)
     scope = scope_of(tenant, asked.cache_salt)
-    return Generation(prompts, sampling, scope, retention_of(asked, bounds), tenant)
+    ends = service.prompts.message_ends(prompts[0]) if isinstance(asked, ChatBody) else ()
+    hints = hints_of(asked, scope, retention_of(asked, bounds), plan.calls_tool, ends)
+    return Generation(prompts, sampling, scope, hints, tenant)

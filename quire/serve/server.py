@@ -1,9 +1,9 @@
 """Server: uvicorn around an application, with an end of its own: drain, then cut, then go. Knows no endpoints.
 
-first signal ─► takes no more, open answers go on ─► grace is over: they are cut, and told ─► connections close
+first signal ─► takes no more, open answers go on ─► grace is over: they are cut, and say so ─► connections close
 second signal ─► at once
 
-Until the last answer is over it still listens: whoever comes is told 503, and where it says how it is, that it ends.
+Until the last answer is over it still listens: new requests get 503, and health checks that it ends.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from quire.net.limits.open_connections import OpenConnections
 from quire.serve.any_service import AnyService
 from quire.serve.app import make_app
 from quire.serve.connections.acceptor import Acceptor
-from quire.serve.connections.connection import BoundedConnection
+from quire.serve.connections.http_connection import BoundedConnection
 
-LEAVE = 5.0  # seconds for cut answers to be told, behind the grace
+LEAVE = 5.0  # seconds for cut answers to be sent, behind the grace
 LOOK = 0.1  # seconds between looks whether a second signal has come
 BACKLOG = 2048
 
@@ -76,14 +76,14 @@ class Server(uvicorn.Server):
         self.connections.drain()
         timer = asyncio.get_running_loop().call_later(self.grace, self.service.cut)
         try:
-            await self._drained(set(self.server_state.tasks))
+            await self._wait_for_answers(set(self.server_state.tasks))
             await super().shutdown(sockets)
         finally:
             timer.cancel()
             self.service.cut()  # after a second signal
 
-    async def _drained(self, under_way: set[asyncio.Task[None]]) -> None:
-        """Until what was under way is over, or was cut and told: meanwhile it listens, and refuses."""
+    async def _wait_for_answers(self, under_way: set[asyncio.Task[None]]) -> None:
+        """Until answers under way are over, or were cut: meanwhile it listens, and refuses."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self.grace + LEAVE
         while under_way and not self.force_exit and loop.time() < end:
@@ -91,13 +91,13 @@ class Server(uvicorn.Server):
 
 
 def check_grace(grace: object) -> None:
-    """Refuse what is no time for answers under way, before a model is loaded."""
+    """Refuse a wrong time for answers under way, before a model is loaded."""
     if isinstance(grace, bool) or not isinstance(grace, int | float) or not 0 <= grace < math.inf:
         raise InputError(say("a server", f"grace is {shown(grace)}", "give a number of seconds from 0 on"))
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens later: what is wrong with an address is told before a model is loaded."""
+    """A socket that listens later: a wrong address is refused before a model is loaded."""
     if not 0 <= port < 1 << 16:
         raise InputError(say(f"an address {host}:{port}", "there is no such port", "give one from 0 to 65535"))
     try:

@@ -8,20 +8,20 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from quire.core.records.request import Request
-from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
+from quire.engine.loop.stream import Stream
 from quire.engine.runner.engine import Engine
-from quire.engine.watch import troubles
+from quire.engine.thread_watch import troubles
 from quire.serve.answers.answer_stream import AnswerStream, LoopStream
 from quire.serve.any_service import AnyService, Generation
-from quire.serve.http.settings import ServeSettings
+from quire.serve.http.serve_settings import ServeSettings
 from quire.serve.metrics.engine_source import EngineSource
 from quire.serve.metrics.metrics import Metrics
-from quire.viewer.routes import PageRoutes, Reply
+from quire.viewer.page_routes import PageRoutes, Reply
 
 
 class Service(AnyService):
-    """One server's. It does not own the LLM: whoever made that closes it."""
+    """One server's. It does not own the LLM: its maker closes it."""
 
     def __init__(self, llm: LLM, settings: ServeSettings) -> None:
         longest: int = llm.loop.call(longest_request)
@@ -57,7 +57,7 @@ class Service(AnyService):
             for prompt in wanted.prompts:
                 stream = await self.llm.loop.submit_async(
                     prompt, wanted.sampling, timeout=self.settings.queue_seconds, scope=wanted.scope,
-                    retention=wanted.retention, tenant=share,
+                    tenant=share, **wanted.hints._asdict(),
                 )  # fmt: skip
                 began.append(stream)
                 self._streams.add(stream)
@@ -71,13 +71,13 @@ class Service(AnyService):
                     self._viewed.run_over(stream.run)
 
     async def look(self, path: str, query: str, authorization: str) -> Reply | None:
-        """What the live page is told; None: there is none."""
+        """The answer of the live page; None: there is none."""
         if self.page is None:
             return None
         return await asyncio.to_thread(self.page.answer, path, query, authorization)
 
     def end(self) -> None:
-        """Take no more; whoever waits for a place is sent away. What is under way goes on."""
+        """Take no more; requests that wait for a place are refused. What is under way goes on."""
         super().end()
         self.llm.loop.drain(0)
 

@@ -48,6 +48,8 @@ class ReplayReport:
     evictions: int  # device slots taken from cached pages
     dropped: int  # pages lost with their last copy
     preemptions: int
+    compute_cost: float  # of its prompts, in tokens at the start of one: with attention, later ones cost more
+    hints: dict[str, int]  # how often each was given; empty without
     first_token: FirstToken  # modelled
     seconds: float  # modelled, from the first arrival to the last token
     load: float | None  # work / time, modelled: above 1 requests arrive faster than the engine serves them
@@ -67,8 +69,9 @@ class ReplayReport:
 def replay(trace: TraceLike, config: ReplaySettings | None = None, *, causes: bool = True) -> ReplayReport:
     """Play a trace through a real cache on a virtual clock, and report what the cache did with it.
 
-    `trace` is a Trace, the path of one, or "sample" for the one that is shipped. `config` is by default a Llama 3 8B
-    with 40 GB of device and 200 GB of host memory. Without `causes` it is a fifth faster, and `misses` is empty.
+    `trace` is a Trace, the path of one, or one of the two that are shipped: "sample" (conversations), "sample-agents".
+    `config` is by default a Llama 3 8B with 40 GB of device and 200 GB of host memory. Without `causes` it is a fifth
+    faster, and `misses` is empty.
     """
     settings = replace(_settings(config), receipts=causes)
     result = play(_trace(trace), settings)
@@ -87,6 +90,8 @@ def replay(trace: TraceLike, config: ReplaySettings | None = None, *, causes: bo
         evictions=result.evictions,
         dropped=result.dropped,
         preemptions=result.preemptions,
+        compute_cost=result.compute_cost,
+        hints=result.hints,
         first_token=FirstToken(**ttft),
         seconds=result.model["seconds"],
         load=result.load["load"],

@@ -111,8 +111,37 @@ class CopyingTier(Tier, Protocol):
     def copy(self, group: int, src_slots: Sequence[int], dst_slots: Sequence[int], cut: tuple[int, int]) -> None:
         """Fill the cut (strips, width) of each target slot from its source; errors name targets.
 
-        A source may be named more than once, a target once; a slot that is a target is no other one's source.
+        A source may be named more than once, a target once; a target is never another move's source.
         """
+        ...
+
+
+@runtime_checkable
+class BulkTier(Tier, Protocol):
+    """A tier that moves many pages between its slots and memory that the processor addresses by one call.
+
+    `view` is a MemoryTier's, uint8 [n, page_bytes]: page i moves between slots[i] and view[rows[i]], or of each the cut
+    (strips, width). No target twice. What holds for buffers of `read` and `write` holds for the rows here.
+    """
+
+    def reaches(self, group: int, view: Bytes) -> bool:
+        """Whether the three calls below take this memory for this group."""
+        ...
+
+    def read_into(
+        self, group: int, slots: Sequence[int], view: Bytes, rows: Sequence[int], cut: tuple[int, int]
+    ) -> None:
+        """Fill the rows from the slots."""
+        ...
+
+    def write_from(
+        self, group: int, slots: Sequence[int], view: Bytes, rows: Sequence[int], cut: tuple[int, int]
+    ) -> None:
+        """Fill the slots from the rows."""
+        ...
+
+    def exchange(self, group: int, slots: Sequence[int], view: Bytes, rows: Sequence[int]) -> None:
+        """Whole pages change places."""
         ...
 
 
@@ -159,7 +188,7 @@ def check_call(info: TierInfo, group: int, slots: Sequence[int], buffers: Sequen
     page_bytes = info.page_bytes[group]
     for buffer in buffers:
         if buffer.dtype != np.uint8 or buffer.ndim != 2 or not _fits(buffer.shape, page_bytes):
-            fact = f"{buffer.dtype} {list(buffer.shape)} is no cut of a page of {page_bytes} bytes"
+            fact = f"{buffer.dtype} {list(buffer.shape)} is not a cut of a page of {page_bytes} bytes"
             raise InputError(say(f"a buffer for {where}, group {group}", fact, "give uint8 [strips, width]"))
 
 
@@ -175,8 +204,23 @@ def check_copy(
     _check_slots(info, group, dst_slots)
     check_distinct(info, group, dst_slots)
     if not _fits(cut, info.page_bytes[group]):
-        fact = f"{cut} is no cut of a page of {info.page_bytes[group]} bytes"
+        fact = f"{cut} is not a cut of a page of {info.page_bytes[group]} bytes"
         raise InputError(say(f"a copy in tier {info.name!r}, group {group}", fact, "give (strips, width)"))
+
+
+def check_bulk(info: TierInfo, group: int, slots: Sequence[int], view: Bytes, rows: Sequence[int]) -> None:
+    """What every tier refuses in bulk calls, before it touches a byte."""
+    _check_group(info, group)
+    if len(slots) != len(rows):
+        fact = f"{len(slots)} slots, {len(rows)} rows"
+        raise InputError(say(f"a batch for tier {info.name!r}", fact, "give one row per slot"))
+    _check_slots(info, group, slots)
+    if view.dtype != np.uint8 or view.ndim != 2 or view.shape[1] != info.page_bytes[group]:
+        fact = f"{view.dtype} {list(view.shape)} beside pages of {info.page_bytes[group]} bytes"
+        raise InputError(say(f"memory for tier {info.name!r}, group {group}", fact, "give uint8 [n, page_bytes]"))
+    if rows and not (min(rows) >= 0 and max(rows) < len(view)):
+        fact = f"it has {len(view)} rows, asked are {min(rows)} to {max(rows)}"
+        raise UnknownError(say(f"memory for tier {info.name!r}, group {group}", fact, "name rows it has"))
 
 
 def _check_group(info: TierInfo, group: int) -> None:
@@ -212,7 +256,7 @@ def check_pools(info: TierInfo, pool_of: Sequence[int]) -> None:
 def pools_in(name: str, ends: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     """By group: which of them have one memory. `ends`: address and length of each group's, in bytes.
 
-    Memory that two groups have only a part of in common is refused: whose slot is whose could not be told.
+    Memory that two groups have only a part of in common is refused: it could not be said whose slot is whose.
     """
     pools: list[int] = []
     for group, (start, length) in enumerate(ends):

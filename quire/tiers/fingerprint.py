@@ -2,7 +2,7 @@
 
     weights (a digest of all their bytes, or of what stands for them) ┐
     dtype, layer groups, block size, rank, world size                 ├─► fingerprint
-    namespace: what you know and nobody here can see                  ┘
+    namespace: what you know and Quire cannot see                     ┘
 
 Pages of another fingerprint are never found. Knows no model: `quire.engine` digests the weights it has loaded.
 """
@@ -77,13 +77,13 @@ def files_digest(paths: Iterable[str | Path]) -> bytes:
 def files_identity(paths: Iterable[str | Path]) -> str | None:
     """Names the files as they are now, without reading them; None when one cannot be looked at.
 
-    Whoever changes a file and sets its time, size and number back is not noticed.
+    A changed file whose time, size and number were set back is not noticed.
     """
     whole = blake2b(digest_size=16, person=b"quire-files")
     try:
         for path in sorted(os.path.realpath(one) for one in paths):
-            told = os.stat(path)
-            numbers = (told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns)
+            stat = os.stat(path)
+            numbers = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
             whole.update(f"{path}\0{numbers}\0".encode(errors="surrogatepass"))
     except OSError:
         return None

@@ -41,15 +41,15 @@ def _machine(root: Path) -> Iterator[int]:
 
 def _group_limits(root: Path) -> Iterator[int]:
     """Of the control group of this process and those above it; in a container the upper ones are not visible."""
-    told: list[str] = []
+    lines: list[str] = []
     with suppress(OSError, ValueError):
-        told = (root / "proc/self/cgroup").read_text().splitlines()
-    for line in told:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    for line in lines:
         _, kinds, path = line.split(":", 2) if line.count(":") >= 2 else ("", "-", "")
         if kinds and "memory" not in kinds.split(","):
             continue
         top, name = ("memory", "memory.limit_in_bytes") if kinds else (".", "memory.max")
         group = PurePosixPath(path.lstrip("/") or ".")
         for one in (group, *group.parents):
-            with suppress(OSError, ValueError):  # "max" is no number
+            with suppress(OSError, ValueError):  # "max" is not a number
                 yield int((root / "sys/fs/cgroup" / top / one / name).read_text())

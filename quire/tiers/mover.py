@@ -21,8 +21,8 @@ import numpy as np
 from quire.core.records.errors import InputError, StateError, say, without_words
 from quire.core.records.plan import Moves, Plan
 from quire.tiers.base import PageLayout, Tier
-from quire.tiers.batch import Ground, MoveBatch
-from quire.tiers.carry import End, Failures, carry
+from quire.tiers.copy_or_exchange import End, Failures, carry
+from quire.tiers.move_batch import Ground, MoveBatch
 from quire.tiers.process import check_process
 
 STAGING_BYTES = 8 << 20
@@ -60,13 +60,13 @@ class Ticket:
         return sorted(self.reasons(timeout))
 
     def reasons(self, timeout: float | None = None) -> dict[int, str]:
-        """As `wait`, with why each failed. StateError: the mover itself has failed, and nobody knows what was moved."""
+        """As `wait`, with why each failed. StateError: the mover itself has failed, and what was moved is unknown."""
         if not self._done.wait(timeout):
             fact = f"not done after {timeout} s"
             raise TimeoutError(say(f"plan {self.number}", fact, "wait again; it goes on"))
         if self._wrong is not None:
             fact = f"the mover has failed with {without_words(self._wrong)}"
-            raise StateError(say(f"plan {self.number}", fact, "make a new cache: nobody knows what was moved"))
+            raise StateError(say(f"plan {self.number}", fact, "make a new cache: what was moved is unknown"))
         return dict(self._failed)
 
     def _finish(self, failed: Failures, wrong: Exception | None = None) -> None:
@@ -92,7 +92,7 @@ class Mover:
         staging_bytes: int = STAGING_BYTES,
     ) -> None:
         self._ground = Ground([tier.info() for tier in tiers], layouts, block_size)
-        self._ends = [End.of(tier) for tier in tiers]
+        self._ends = [End.from_tier(tier) for tier in tiers]
         page_bytes = max((layout.page_bytes for layout in layouts), default=1)
         self._staging = np.empty(max(staging_bytes, 2 * page_bytes), np.uint8)  # an exchange needs room for both pages
         self._poison: dict[int, int] = {}  # place -> the plan that spoilt it; the thread's own, as the counts below
@@ -174,7 +174,7 @@ class Mover:
         self._poison = {place: plan for place, plan in self._poison.items() if plan != number}
 
     def _run(self, ticket: Ticket, moves: Moves) -> None:
-        """A plan to its end. A fault of the mover's own fails this plan and all after it, and whoever waits is told."""
+        """A plan to its end. A fault of the mover's own fails this plan and all after it, for every waiter."""
         failed: Failures = {}
         try:
             for batch in self._ground.batches(moves) if self.failure is None else ():

@@ -6,7 +6,7 @@ the order of its copies; the tensors are the caller's, shared. Not part of `quir
     own stream                                         copies ... done
 
 Copies wait for what is on the device's default stream, and each call returns when they are done. What runs on other
-streams is the caller's to order.
+streams is the caller's to order. Between a GPU and pinned memory one launch carries a whole batch (gpu_copies.py).
 """
 
 from __future__ import annotations
@@ -14,27 +14,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, MissingExtra, StateError, install_line, say
-from quire.tiers.base import Bytes, TierInfo, check_call, check_copy, check_distinct, pools_in, runs
+from quire.tiers.base import Bytes, TierInfo, check_bulk, check_call, check_copy, check_distinct, pools_in, runs
 
 try:
     import torch
 except ImportError as missing:
     raise MissingExtra(say("quire.tiers.torch_tier", f"it needs torch ({missing})", install_line("torch"))) from missing
 
+from quire.tiers.gpu_copies import PROGRAMS, FragmentCopies, fits, is_available
+
+PLAIN_BYTES = 4 << 20  # a page from this size on is copied by a call of its own, which costs no more
+MOST_VIEWS = 16  # whose memory a tier knows to be pinned
+
 
 class TorchTier:
     """A tier over memory the caller owns: uint8 [num_slots, page_bytes] per group, contiguous, all on one device.
 
     Groups of one pool are given the same memory. It has no view, as a processor cannot address a device; for tensors on
-    the CPU, ArenaTier.over is faster.
+    the CPU, ArenaTier.over is faster. `programs`: how many of a GPU's processors carry a batch, at most.
     """
 
-    __slots__ = ("_arenas", "_info", "_stream")
+    __slots__ = ("_arenas", "_fragments", "_info", "_pinned", "_stream")
 
-    def __init__(self, name: str, arenas: Sequence[torch.Tensor]) -> None:
+    def __init__(self, name: str, arenas: Sequence[torch.Tensor], *, programs: int = PROGRAMS) -> None:
         for group, arena in enumerate(arenas):
             if arena.ndim != 2 or arena.dtype != torch.uint8 or not arena.is_contiguous() or arena.shape[1] < 1:
                 fact = f"group {group} is {arena.dtype} {list(arena.shape)} with strides {list(arena.stride())}"
@@ -49,6 +56,8 @@ class TorchTier:
         self._arenas: list[torch.Tensor] | None = list(arenas)
         on_cuda = [device for device in devices if device.type == "cuda"]
         self._stream = torch.cuda.Stream(on_cuda[0]) if on_cuda else None
+        self._fragments = FragmentCopies(arenas[0].device if arenas else torch.device("cpu"), programs)
+        self._pinned: dict[int, Bytes] = {}  # by address; kept, so that nothing else comes to lie there
 
     def info(self) -> TierInfo:
         """What the tier is."""
@@ -87,9 +96,61 @@ class TorchTier:
             for target, source, count in runs(dst_slots, src_slots):
                 pages[target : target + count].copy_(pages[source : source + count])
 
+    def reaches(self, group: int, view: Bytes) -> bool:
+        """Whether a GPU can read and write that memory itself: pinned, in pages of whole words."""
+        if self._stream is None or self._arenas is None or not (view.flags.c_contiguous and is_available()):
+            return False
+        address = view.__array_interface__["data"][0]
+        if not fits(address, self._arenas[group].data_ptr(), self._info.page_bytes[group]):
+            return False
+        if self._pinned.get(address) is not view:
+            if not (view.flags.writeable and torch.from_numpy(view).is_pinned()):
+                return False
+            while len(self._pinned) >= MOST_VIEWS:
+                del self._pinned[next(iter(self._pinned))]
+            self._pinned[address] = view
+        return True
+
+    def read_into(
+        self, group: int, slots: Sequence[int], view: Bytes, rows: Sequence[int], cut: tuple[int, int]
+    ) -> None:
+        """Fill the rows from the slots, by one launch unless pages are large."""
+        check_bulk(self._info, group, slots, view, rows)
+        if cut[0] * cut[1] >= PLAIN_BYTES or not fits(cut[1], view.shape[1] // cut[0]):
+            pages = view.reshape(len(view), cut[0], -1)[:, :, : cut[1]]
+            return self.read(group, slots, [pages[row] for row in rows])
+        self._launch(_addresses(self._start(group), view.shape[1], slots, cut), _rows(view, rows, cut), cut[1])
+
+    def write_from(
+        self, group: int, slots: Sequence[int], view: Bytes, rows: Sequence[int], cut: tuple[int, int]
+    ) -> None:
+        """Fill the slots from the rows, by one launch unless pages are large."""
+        check_bulk(self._info, group, slots, view, rows)
+        if cut[0] * cut[1] >= PLAIN_BYTES or not fits(cut[1], view.shape[1] // cut[0]):
+            pages = view.reshape(len(view), cut[0], -1)[:, :, : cut[1]]
+            return self.write(group, slots, [pages[row] for row in rows])
+        check_distinct(self._info, group, slots)
+        self._launch(_rows(view, rows, cut), _addresses(self._start(group), view.shape[1], slots, cut), cut[1])
+
+    def exchange(self, group: int, slots: Sequence[int], view: Bytes, rows: Sequence[int]) -> None:
+        """Whole pages change places, both ways at once over the link."""
+        check_bulk(self._info, group, slots, view, rows)
+        check_distinct(self._info, group, slots)
+        cut = (1, view.shape[1])
+        here, there = _addresses(self._start(group), view.shape[1], slots, cut), _rows(view, rows, cut)
+        self._launch(here, there, view.shape[1], swap=True)
+
     def close(self) -> None:
         """Let go of the tensors."""
         self._arenas = None
+        self._pinned.clear()
+
+    def _start(self, group: int) -> int:
+        return int(self._open()[group].data_ptr())
+
+    def _launch(self, sources: Addresses, targets: Addresses, width: int, *, swap: bool = False) -> None:
+        with self._copies():
+            self._fragments.run(sources, targets, width, swap=swap)
 
     def _open(self) -> list[torch.Tensor]:
         if self._arenas is None:
@@ -115,6 +176,19 @@ def _cut(arena: torch.Tensor, cut: tuple[int, ...]) -> torch.Tensor:
     """The leading part of every strip of every slot: [num_slots, strips, width]."""
     strips, width = cut
     return arena.view(len(arena), strips, arena.shape[1] // strips)[:, :, :width]
+
+
+Addresses = NDArray[np.int64]
+
+
+def _addresses(start: int, page_bytes: int, pages: Sequence[int], cut: tuple[int, int]) -> Addresses:
+    """Where each strip of each page begins, in memory that begins at `start`."""
+    strips = np.arange(cut[0], dtype=np.int64) * (page_bytes // cut[0])
+    return (start + np.asarray(pages, np.int64)[:, None] * page_bytes + strips).ravel()
+
+
+def _rows(view: Bytes, rows: Sequence[int], cut: tuple[int, int]) -> Addresses:
+    return _addresses(view.__array_interface__["data"][0], view.shape[1], rows, cut)
 
 
 def _joined(slots: Sequence[int], buffers: Sequence[Bytes]) -> Iterator[tuple[int, Bytes]]:

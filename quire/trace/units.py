@@ -1,4 +1,4 @@
-"""Values in an error, whatever somebody put there, and the arrays of a replay. Knows nothing else."""
+"""Values in an error, whatever they are, and the arrays of a replay. Knows nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Int64 = NDArray[np.int64]
 
 
 def shown(value: object, most: int = 60) -> str:
-    """Any value in an error: short, on one line, whatever somebody put there."""
+    """Any value in an error: short, on one line, whatever it is."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # too many digits, too deep

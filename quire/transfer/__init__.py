@@ -11,7 +11,7 @@ except ImportError as missing:
     fact = f"it needs msgspec ({missing})"
     raise MissingExtra(say("quire.transfer", fact, install_line("transfer"))) from missing
 
-from quire.core.records.renamed import renamed
+from quire.core.records.caller_arguments import renamed
 from quire.net.tls import Tls
 from quire.transfer.endpoint import Endpoint
 from quire.transfer.endpoint_thread import EndpointThread
@@ -20,9 +20,9 @@ from quire.transfer.geometry.shards import PageShape, Section, Shard
 from quire.transfer.links import Link, LocalHub
 from quire.transfer.links.nixl import NixlLink
 from quire.transfer.links.tcp import TcpLink
-from quire.transfer.session.receiving import Receiving
-from quire.transfer.session.registry import Session
-from quire.transfer.session.sending import Sending
+from quire.transfer.session.endpoint_registry import Session
+from quire.transfer.session.receiving_session import Receiving
+from quire.transfer.session.sending_session import Sending
 from quire.transfer.views.plain_view import BlockLists
 from quire.transfer.views.quire_view import QuireView
 from quire.transfer.views.staged_view import StagedView

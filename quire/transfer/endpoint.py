@@ -16,10 +16,10 @@ from quire.core.records.request import Request
 from quire.transfer.geometry.ranks import Source, Vote
 from quire.transfer.links.link import Link
 from quire.transfer.session import answering, asking, ending, handlers
-from quire.transfer.session.orders import TakenOrder
-from quire.transfer.session.receiving import Receiving
-from quire.transfer.session.registry import Arrival, Dispatch, Session, TransferRegistry
-from quire.transfer.session.sending import Sending
+from quire.transfer.session.endpoint_registry import Arrival, Dispatch, Session, TransferRegistry
+from quire.transfer.session.prompt_orders import TakenOrder
+from quire.transfer.session.receiving_session import Receiving
+from quire.transfer.session.sending_session import Sending
 from quire.transfer.views.view import CacheView, Landing
 from quire.transfer.wire.aux import Aux, AuxRoom
 from quire.transfer.wire.layout import Layout, layout_of
@@ -65,7 +65,7 @@ class Endpoint:
         return answering.put(self._registry, key, done, last=last, aux=aux)
 
     def refuse(self, key: Key, reason: str) -> None:
-        """It will never be sent: whoever has asked for it, or asks within `limits.parked` seconds, is told why."""
+        """It will never be sent: peers that have asked for it, or ask within `limits.parked` seconds, hear why."""
         answering.refuse(self._registry, key, reason, self._registry.clock())
 
     def take_orders(self) -> list[TakenOrder]:
@@ -145,7 +145,7 @@ class Endpoint:
 
     @property
     def stuck(self) -> list[Session]:
-        """Sessions whose pages cannot be given back: somebody may touch them. If that lasts, restart this worker."""
+        """Sessions whose pages cannot be given back: a peer may touch them. If that lasts, restart this worker."""
         return [session for session in self._registry.every_session() if session.stuck]
 
     @property
@@ -206,11 +206,11 @@ class Endpoint:
         self._registry.peers.forgive(peer)
 
     def leave(self, reason: str, patience: float = 1.0) -> bool:
-        """Cancel what is under way, end it, and close. After so many seconds the link to whoever is silent is closed.
+        """Cancel what is under way, end it, and close. After so many seconds the link to silent peers is closed.
 
-        False: somebody may still touch pages; call it again, it may be proven later that nobody does.
+        False: a peer may still touch pages; call it again, it may be proven later that none does.
         """
-        registry, self.alone = self._registry, True  # what follows is nobody else's to decide
+        registry, self.alone = self._registry, True  # what follows is decided here alone
         self._told.clear()
         for key in [*registry.expected, *(session.key for session in registry.every_session())]:
             self.cancel(key, reason)
@@ -225,7 +225,7 @@ class Endpoint:
         return self.close()
 
     def close(self) -> bool:
-        """Leave; False while sessions are open or somebody may still touch pages."""
+        """Leave; False while sessions are open or a peer may still touch pages."""
         if self.num_open:
             return False
         return self._registry.link.close()

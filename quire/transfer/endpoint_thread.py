@@ -16,10 +16,10 @@ from threading import RLock, Thread
 
 from quire.core.records.errors import StateError, say
 from quire.transfer.endpoint import Endpoint
-from quire.transfer.session.registry import Session
+from quire.transfer.session.endpoint_registry import Session
 
 BUSY, IDLE = 0.0005, 0.005  # seconds between two looks at a link that must be polled
-OPEN, CALM = 0.05, 0.25  # and at the clock, of one that tells when there is something: with sessions, without
+OPEN, CALM = 0.05, 0.25  # and at the clock, where the link wakes it: with sessions, without
 
 
 class EndpointThread:
@@ -71,7 +71,7 @@ class EndpointThread:
         return found
 
     def close(self) -> list[Session]:
-        """Stop the thread; the endpoint is its caller's again. Returns what has ended and was not told yet."""
+        """Stop the thread; the endpoint is its caller's again. Returns what has ended and was not reported yet."""
         self._closed = True
         self._wake()
         self._thread.join()
@@ -84,7 +84,7 @@ class EndpointThread:
             raise StateError(say("a transfer thread", "it was closed", "use the endpoint itself"))
 
     def _wake(self) -> None:
-        with suppress(OSError):  # full: it is awake anyway; closed: nobody sleeps
+        with suppress(OSError):  # full: it is awake anyway; closed: it has ended
             self._waker.send(b"x")
 
     def _run(self) -> None:
@@ -97,7 +97,7 @@ class EndpointThread:
                     self._ended.put(session)
                 self._sleep(descriptor, seconds)
         except BaseException as wrong:
-            self._wrong = wrong  # told to whoever asks next
+            self._wrong = wrong  # raised to the next caller
         finally:
             self._wakes.close()
             self._waker.close()

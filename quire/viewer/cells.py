@@ -20,7 +20,7 @@ Bytes = NDArray[np.uint8]
 
 MOST_CELLS = 4096
 STATES = len(SlotState)
-IN_USE = 255  # in place of an age: nobody may evict it
+IN_USE = 255  # in place of an age: it may not be evicted
 WIDTH = 16  # of a table with a column per state, or per scope and one for none
 MOST_SCOPES = WIDTH - 1  # that have a number of their own
 

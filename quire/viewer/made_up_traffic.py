@@ -50,7 +50,7 @@ class MadeUpTalk:
 
 
 class MadeUpTraffic:
-    """An engine without a model; `viewer` hears what an engine would tell it."""
+    """An engine without a model; `viewer` hears what an engine would report."""
 
     def __init__(self, cache: Cache, users: int = 60, seed: int = 0, viewer: Viewer | None = None) -> None:
         self.cache, self.users, self.viewer = cache, users, viewer

@@ -14,7 +14,18 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from quire.viewer.routes import BRIEF, FILES, RECEIPT, SNAPSHOT, TOO_MANY, PageKey, Reply, query_fields, static, wrong
+from quire.viewer.page_routes import (
+    BRIEF,
+    FILES,
+    RECEIPT,
+    SNAPSHOT,
+    TOO_MANY,
+    PageKey,
+    Reply,
+    query_fields,
+    static,
+    wrong,
+)
 
 WORKERS = "/viewer/workers"
 WORKER_PAGE = "/worker"  # of one of them
@@ -32,7 +43,7 @@ Ask = Callable[[str, str, str, bool], Awaitable[Reply]]  # worker, path, query, 
 
 
 class FleetFacts(Protocol):
-    """What whoever sends requests to workers knows of them himself."""
+    """What the sender of requests knows of its workers."""
 
     name: str
 
@@ -51,7 +62,7 @@ class ManyPages:
     def __init__(self, facts: FleetFacts, ask: Ask, key: str | None = None) -> None:
         self._facts, self._ask, self._key = facts, ask, PageKey(key)
         self._lock = asyncio.Lock()
-        self._told, self._when = b"", float("-inf")
+        self._body, self._when = b"", float("-inf")
 
     async def answer(self, path: str, query: str, authorization: str) -> Reply:
         """To GET `path`."""
@@ -79,16 +90,16 @@ class ManyPages:
         try:
             async with asyncio.timeout(PATIENCE):
                 return await self._ask(worker, path, query, is_operator)
-        except Exception:  # whatever became of it: whoever looks is told that it does not answer
+        except Exception:  # whatever became of it: the page says that it does not answer
             return wrong(503, "the worker does not answer")
 
     async def _workers(self) -> bytes:
-        """All of them, asked at most once per PACE, whoever looks."""
+        """All of them, asked at most once per PACE."""
         async with self._lock:
             if time.monotonic() - self._when >= PACE:
-                self._told = json.dumps(await self._look(), separators=(",", ":"), allow_nan=False).encode()
+                self._body = json.dumps(await self._look(), separators=(",", ":"), allow_nan=False).encode()
                 self._when = time.monotonic()
-            return self._told
+            return self._body
 
     async def _look(self) -> dict[str, Any]:
         known = self._facts.workers()

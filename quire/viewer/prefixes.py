@@ -18,7 +18,7 @@ from quire.core.store.interface import Int32Array
 from quire.core.store.mapped import NodeColumn
 
 Ints = NDArray[np.int64]
-MOST_PREFIXES = 160  # that are told
+MOST_PREFIXES = 160  # that are shown
 MOST_LEVELS = 512  # below which nothing is added up
 ROUNDS = 24  # pointers are followed 2 ** ROUNDS steps at most
 
@@ -57,18 +57,18 @@ class PrefixTree:
     blocks: Ints  # of the run and all below it
     ends: Ints  # of the texts that go through it: runs below it, or itself, that nothing continues
     holders: Ints  # most sequences that hold one of its pages
-    uses: Ints  # most uses of a page of it; -1: nobody counts them
+    uses: Ints  # most uses of a page of it; -1: not counted
     index: NodeIndex
     run_of: Int32Array  # of every node, by its place in the index; -1: none
 
     def largest(self) -> Ints:
         """Numbers of the runs that stand for most blocks, parents before their children."""
         first = np.lexsort((self.levels, -self.blocks))[:MOST_PREFIXES]
-        told: set[int] = set()
+        shown: set[int] = set()
         kept = []
         for number in first.tolist():  # of a torn tree some have no parent here
-            if self.parents[number] < 0 or int(self.parents[number]) in told:
-                told.add(number)
+            if self.parents[number] < 0 or int(self.parents[number]) in shown:
+                shown.add(number)
                 kept.append(number)
         return np.array(kept, np.int64)
 
@@ -87,7 +87,7 @@ class PrefixTree:
 
 
 def prefix_tree(nodes: Int32Array) -> PrefixTree:
-    """The runs of a tree as `Store.map_nodes` tells it."""
+    """The runs of a tree as `Store.map_nodes` gives it."""
     ids = nodes[:, NodeColumn.NODE]
     index = NodeIndex(ids)
     parent = index.places(nodes[:, NodeColumn.PARENT])
@@ -117,7 +117,7 @@ def _measured(nodes: Int32Array, tops: Ints, run: Int32Array, parents: Ints, ind
     count = len(tops)
     tokens = np.bincount(run + 1, nodes[:, NodeColumn.TOKENS], count + 1)[1:].astype(np.int64)
     blocks = np.bincount(run + 1, minlength=count + 1)[1:]
-    blocks[nodes[tops, NodeColumn.TOKENS] == 0] -= 1  # a root has no tokens, and is no block
+    blocks[nodes[tops, NodeColumn.TOKENS] == 0] -= 1  # a root has no tokens, and is not a block
     depths, levels, roots = _depths(tokens, parents)
     has_child = np.zeros(count, bool)
     has_child[parents[parents >= 0]] = True

@@ -14,19 +14,19 @@ MOST_TOKENS = 512  # shown of a prompt, where prompts are shown
 
 
 def receipt_of(snapshots: Snapshots, number: int, operator: bool) -> dict[str, Any] | None:
-    """What is told of the request with a number; None: there is none any more."""
+    """What is body of the request with a number; None: there is none any more."""
     id = snapshots.numbers.id(number)
     if id is None:
         return None
-    told: dict[str, Any] = {"number": number, "operator": operator, "receipt": None}
+    body: dict[str, Any] = {"number": number, "operator": operator, "receipt": None}
     receipt = snapshots.source.receipt(id)
     if receipt is not None:
-        told["receipt"] = _operators(snapshots, receipt) if operator else _clients(receipt)
+        body["receipt"] = _operators(snapshots, receipt) if operator else _clients(receipt)
     if operator:
-        told["id"] = shown(id)
+        body["id"] = shown(id)
     if snapshots.show_tokens:
-        told |= _prompt(snapshots, id)
-    return told
+        body |= _prompt(snapshots, id)
+    return body
 
 
 def _clients(receipt: Receipt) -> dict[str, Any]:
@@ -45,18 +45,18 @@ def _operators(snapshots: Snapshots, receipt: Receipt) -> dict[str, Any]:
 
 
 def _miss(snapshots: Snapshots, receipt: Receipt, miss: Miss) -> dict[str, Any]:
-    told: dict[str, Any] = {"cause": miss.cause, "start": miss.start, "stop": miss.stop}
+    body: dict[str, Any] = {"cause": miss.cause, "start": miss.start, "stop": miss.stop}
     if miss.group is not None:
-        told["group"] = receipt.groups[miss.group]
+        body["group"] = receipt.groups[miss.group]
     if miss.seconds is not None:
-        told["seconds"] = round(miss.seconds, 1)
+        body["seconds"] = round(miss.seconds, 1)
     if miss.request is not None:
-        told["request"] = snapshots.numbers.number(miss.request)
+        body["request"] = snapshots.numbers.number(miss.request)
     if miss.scope is not None:
-        told["scope"] = snapshots.scopes.label(miss.scope)
+        body["scope"] = snapshots.scopes.label(miss.scope)
     if miss.counterfactual is not None:
-        told["cure"] = miss.counterfactual
-    return told
+        body["cure"] = miss.counterfactual
+    return body
 
 
 def _prompt(snapshots: Snapshots, id: Hashable) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Sampler: how often a snapshot is made, and for whom. Nothing is made unless somebody asks, and then for all who ask.
+"""Sampler: how often a snapshot is made, and for whom. Nothing is made without a request, and then for all who ask.
 
 Owns the pace: at most once in `FASTEST` seconds, and so seldom that the work takes less than a hundredth of a core; and
 a short history of numbers, so that a page that is opened anew has something to draw. Knows no HTTP.
@@ -21,7 +21,7 @@ FASTEST = 0.5  # seconds between two snapshots, at least
 SLOWEST = 5.0  # and at most
 SHARE = 0.0045  # of a core that they may take, besides what reading the tree and answering take
 MOST_HISTORY = 300
-RECENT = 10.0  # seconds for which somebody who asked for a colour counts
+RECENT = 10.0  # seconds for which a request for a colour counts
 
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -60,8 +60,8 @@ class Sampler:
             last = self._made.get(colour)
             if last is None or now - last.time >= self.pace * others:
                 last = self._made[colour] = self._make(colour, now)
-            told = f'"history":{_encode(list(self._history))},' if history else ""
-            return f'{{{told}"pace":{self.pace * others:.2f},{last.body[1:]}'.encode()
+            extra = f'"history":{_encode(list(self._history))},' if history else ""
+            return f'{{{extra}"pace":{self.pace * others:.2f},{last.body[1:]}'.encode()
 
     def _make(self, colour: Colour, now: float) -> SentSnapshot:
         began = time.thread_time()

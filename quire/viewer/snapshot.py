@@ -5,7 +5,7 @@
     prefixes    runs of the tree                160           text
     requests    running / waiting               100 / 50      ids, salts
 
-Owns the bounds and what is told. The tree is read less often than the rest: it changes slowly, and it is large.
+Owns the bounds and what is shown. The tree is read less often than the rest: it changes slowly, and it is large.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Snapshots:
 
     def _pools(self, colour: Colour) -> list[dict[str, Any]]:
         config = self.cache.config
-        firsts = [config.pool_of.index(pool) for pool in range(config.num_pools)]  # one map, whoever shares it
+        firsts = [config.pool_of.index(pool) for pool in range(config.num_pools)]  # one map for all that share it
         pairs = [(tier, group) for tier in range(len(config.tiers)) for group in firsts]
         pairs = [(tier, group) for tier, group in pairs if config.slots_of(tier, group)]
         return [self._pool(tier, group, colour) for tier, group in pairs[:MOST_POOLS]]

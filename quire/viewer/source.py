@@ -1,7 +1,7 @@
 """CacheSource: where the page's facts come from that the cache does not keep: who waits, steps, receipts, misses.
 
-An engine of one's own tells them (`admitted`, `stepped`); a server overrides the questions. Owns what is kept of them,
-which is bounded. Knows no HTTP.
+An engine of one's own reports them (`admitted`, `stepped`); a server overrides the questions. Owns what is kept of
+them, which is bounded. Knows no HTTP.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class QueuedRequest(NamedTuple):
 
     id: Hashable
     tokens: int  # of its prompt
-    found: int = -1  # of them in the cache and held for it; -1: nobody has looked
+    found: int = -1  # of them in the cache and held for it; -1: not looked up
     seconds: float = 0.0  # since it came
 
 
@@ -51,7 +51,7 @@ class MissCounts:
         self.tokens += receipt.length
         self.reused += receipt.reused
         for miss in receipt.misses:
-            cause = "new" if miss.cause == "other_scope" else miss.cause  # that another scope has it is not told
+            cause = "new" if miss.cause == "other_scope" else miss.cause  # that another scope has it is not shown
             self.missed[cause] += miss.num_tokens
 
 
@@ -73,7 +73,7 @@ class RegretWatch(Protocol):
 
 
 class CacheSource:
-    """The facts of a cache that somebody drives himself."""
+    """The facts of a cache with an engine of one's own."""
 
     def __init__(
         self, cache: Cache, waiting: Callable[[], Iterable[Request]] | None = None, name: str = "",
@@ -126,10 +126,10 @@ class CacheSource:
         return self.cache.sequence(id).request.tokens if id in live_ids(self.cache) else None
 
     def regret(self) -> dict[str, Any] | None:
-        """What could have been reused, where somebody watches for it; of the curve nothing is shown."""
+        """What could have been reused, where regret is watched; of the curve nothing is shown."""
         report = None if self._regret is None else self._regret.latest
         return None if report is None else {**report.to_json(), "curve": []}
 
     def text(self, tokens: Int32) -> str | None:
-        """Tokens in words, where somebody knows them."""
+        """Tokens in words, where there is a tokenizer."""
         return None

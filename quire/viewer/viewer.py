@@ -15,13 +15,13 @@ from quire.core.records.errors import InputError, say
 from quire.core.records.request import Request
 from quire.net.address import joined
 from quire.net.hosts import LOOPBACK, is_loopback
-from quire.viewer.routes import PageRoutes, checked_key
-from quire.viewer.server import PageServer
+from quire.viewer.page_routes import PageRoutes, checked_key
+from quire.viewer.page_server import PageServer
 from quire.viewer.source import CacheSource, RegretWatch
 
 
 class Viewer:
-    """Serves the page until it is closed, from threads of its own; nothing is computed unless somebody looks.
+    """Serves the page until it is closed, from threads of its own; nothing is computed without a reader.
 
     Only this machine may look, unless `host` says otherwise; then a `key` is required. With a key the page asks for it,
     and shows receipts as an operator may read them. `waiting` gives the requests that wait outside of the cache.
@@ -35,7 +35,7 @@ class Viewer:
         regret: RegretWatch | None = None,
     ) -> None:  # fmt: skip
         if not isinstance(cache, Cache):
-            raise InputError(say(f"a viewer of a {type(cache).__name__}", "it is no Cache", "pass a Cache"))
+            raise InputError(say(f"a viewer of a {type(cache).__name__}", "it is not a Cache", "pass a Cache"))
         local = is_loopback(host)
         if key is not None:
             checked_key(key)
@@ -64,7 +64,7 @@ class Viewer:
         self._source.stepped(num_tokens, seconds)
 
     def close(self) -> None:
-        """Nobody can look any more; closing again does nothing."""
+        """The page is gone; closing again does nothing."""
         if not self._closed:
             self._closed = True
             self._server.stop()

@@ -15,7 +15,7 @@ from quire import Scope
 from quire.tiers import Bytes
 from quire.tiers.disk import KeeperPace
 from quire.tiers.disk.calls.files import File, RealFiles
-from quire.tiers.disk.examine import examine
+from quire.tiers.disk.fsck import examine
 
 from ..tiers.disk.rig import Kept
 from .checks import Checks, run

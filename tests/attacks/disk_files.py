@@ -9,9 +9,9 @@ from pathlib import Path
 
 from quire import Scope
 from quire.tiers.disk.calls.owner import model_folder
-from quire.tiers.disk.examine import examine
+from quire.tiers.disk.fsck import examine
 from quire.tiers.disk.log.manifest import NEW_NAME
-from quire.tiers.disk.log.read import NAME
+from quire.tiers.disk.log.read_manifest import NAME
 
 from ..tiers.disk.rig import FINGERPRINT, Kept
 from ..tiers.disk.test_open import full

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from quire import Request, Scope, StateError
 from quire.tiers.disk import KeeperPace
-from quire.tiers.disk.log.read import NAME
+from quire.tiers.disk.log.read_manifest import NAME
 
 from ..tiers.disk.rig import Kept, prompt
 from ..tiers.disk.test_hanging import SOON, GatedFiles

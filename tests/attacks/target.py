@@ -118,7 +118,7 @@ def target(*words: str, files: int | None = None, tls: bool = False, keys: Seque
         options = ["--port", "0", "--model", str(place / "tiny"), "--device-memory", "8MiB", "--grace", "5", *words]
         client = None
         if tls:
-            from tests.transfer.certificates import Authority
+            from tests.net.certificates import Authority
 
             authority = Authority(place)
             own = authority.issue("server")

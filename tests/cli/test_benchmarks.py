@@ -56,3 +56,38 @@ def test_the_disk_is_measured_beside_plain_calls(tmp_path: Path) -> None:
     assert set(told) == {"read, warm", "warm, per core", "read, cold", "write", "manifest"}
     assert not list(tmp_path.iterdir())
     assert told["read, warm"]["tier"] > 0 and 50 < told["manifest"]["bytes per page"] < 256
+
+
+def test_orders_stand_beside_each_other_on_recorded_agents(tmp_path: Path) -> None:
+    """Of three sessions the odd ones are judged. What was measured is kept, and only the rest is measured again."""
+    for number in (1, 2, 3):
+        asked = [{"t": 9 * nth, "type": "n", "in": 64 * 8 * (nth + 2), "out": 1, "stop": "tool_use",
+                  "hash_ids": list(range(8 * (nth + 2)))} for nth in range(4)]  # fmt: skip
+        text = json.dumps({"block_size": 64, "requests": asked})
+        (tmp_path / f"trace_000{number}.json").write_text(text, encoding="utf-8")
+    kept = tmp_path / "kept"
+    words = ("--rows", "agents high", "--weka", str(tmp_path), "--cells", str(kept), "--jobs", "2")
+
+    def rows(*more: str) -> list[list[str]]:
+        ran = run("eviction.py", *words, *more)
+        assert ran.returncode == 0, ran.stderr
+        return [
+            [cell.strip() for cell in row.strip("|").split("|")] for row in ran.stdout.splitlines() if row[1] == " "
+        ]
+
+    head, *found = rows("--columns", "lru,finish")
+    assert head == ["load", "blocks", "lru", "finish"]
+    assert [cells[:2] for cells in found] == [["agents high", size] for size in ("14,875", "37,250", "9,312 + 27,938")]
+    rates = {cell.split()[0] for cells in found for cell in cells[2:]}
+    assert rates == {"64.3"}, "the second half is the second session: of 2 + 3 + 4 + 5 blocks, 2 + 3 + 4 were there"
+    assert [cells[2].count(",") for cells in found] == [0, 0, 1], "with a host, what came up from it"
+    told = json.loads(kept.read_text(encoding="utf-8"))
+    told["cells"]["agents high | 14,875 | lru"][0] = 7.0
+    del told["cells"]["agents high | 37,250 | lru"]
+    kept.write_text(json.dumps(told), encoding="utf-8")
+    assert [[cell.split()[0] for cell in cells[2:]] for cells in rows("--columns", "lru,optimum")[1:]] == [
+        ["7.0", "64.3"], ["64.3", "64.3"], ["64.3", "64.3"]
+    ]  # fmt: skip
+    assert rows("--columns", "lru,exact", "--show")[1][2:] == [f"7.0{found[0][2][4:]}", "..."]
+    ran = run("eviction.py", *words, "--every", "2")
+    assert ran.returncode == 1 and "name another file" in ran.stderr

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from ..engine.threads import PATIENCE, interruptible
+from ..engine.threads import interruptible
+from ..waits import PATIENCE
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -101,8 +102,8 @@ def test_options_reach_the_answer(folder: str, say: Say, capsys: pytest.CaptureF
         (["--model", "nowhere"], "there is no config.json in it; name a folder with a model"),
         (["--model", ""], "model '': that names no folder; name a folder with a model"),
         (["--device", "abacus"], "torch knows no such device; use cpu or cuda"),
-        (["--dtype", "int8"], "it is no floating point type of torch"),
-        (["--device-memory=-1"], "it is no amount of memory; write 40GB, 512MiB or a number of bytes"),
+        (["--dtype", "int8"], "it is not a floating point type of torch"),
+        (["--device-memory=-1"], "it is not an amount of memory; write 40GB, 512MiB or a number of bytes"),
         (["--device-memory", "0"], "give more memory"),
     ],
 )
@@ -127,7 +128,7 @@ for option, amount in (("--device-memory", "16GB"), ("--host-memory", "16GB"), (
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit what a process may have")
 def test_memory_that_cannot_be_had(folder: str) -> None:
     line = [sys.executable, "-c", LITTLE_MEMORY, folder]
-    ended = subprocess.run(line, input="", capture_output=True, text=True, timeout=PATIENCE)
+    ended = subprocess.run(line, input="", capture_output=True, text=True, timeout=240)
     assert ended.returncode == 0 and ended.stdout.split() == ["2", "2", "2"], ended.stderr
     notes = [note for note in ended.stderr.splitlines() if not note.startswith("loading ")]
     asks = ("device memory of 16.0 GB", "host memory of 16.0 GB", "device memory of 15TB and host memory of 0")
@@ -139,7 +140,7 @@ def test_memory_that_cannot_be_had(folder: str) -> None:
 def test_an_amount_is_read_before_the_model(folder: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert chat.main(["--model", folder, option, "nan"]) == 2
     what = option[2:].replace("-", " ")
-    fact = "it is no amount of memory; write 40GB, 512MiB or a number of bytes"
+    fact = "it is not an amount of memory; write 40GB, 512MiB or a number of bytes"
     assert capsys.readouterr().err == f"quire chat: {what} of 'nan': {fact}\n"  # and nothing about loading
 
 
@@ -337,7 +338,7 @@ def test_without_torch_it_says_what_to_install() -> None:
         print(demo_model.main(), quire.Cache.__name__)
         quire.LLM
     """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240)
     fact = "it needs torch and transformers ("
     told = done.stdout.splitlines()
     assert told[0] == "2 2 2" and told[-1] == "0 Cache"

@@ -142,7 +142,7 @@ assert cli.main(["fsck", "."]) == 2
 
 
 def test_help_needs_no_extra() -> None:
-    ran = subprocess.run([sys.executable, "-c", BARE], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    ran = subprocess.run([sys.executable, "-c", BARE], capture_output=True, text=True, timeout=240, cwd=ROOT)
     assert ran.returncode == 0, ran.stderr
     said = ran.stderr.splitlines()
     assert len(said) == 2 and "'quire-kv[transfer]'" in said[0] and "'quire-kv[disk]'" in said[1]
@@ -153,7 +153,7 @@ def test_help_needs_no_extra() -> None:
 )
 def test_a_stream_that_is_closed_is_told_where_there_is_another(closed: str, words: str) -> None:
     command = f'"{sys.executable}" -m quire.cli {words} {closed}'
-    ran = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    ran = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=240, cwd=ROOT)
     said = "quire: standard output: it is closed; leave it open, or send it to /dev/null\n"
     assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", said if closed == ">&-" else "")
 
@@ -161,7 +161,7 @@ def test_a_stream_that_is_closed_is_told_where_there_is_another(closed: str, wor
 def test_a_tool_whose_extra_is_missing_says_what_to_install() -> None:
     code = "import sys; sys.modules['msgspec'] = None; from quire.cli import main as cli; "
     code += "sys.exit(cli.main(['disagg', 'demo']))"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert ran.returncode == 2 and ran.stdout == ""
     assert ran.stderr.startswith("quire disagg: quire.transfer: it needs msgspec (")
     assert ran.stderr.endswith("; pip install 'quire-kv[transfer]' (in a checkout: pip install '.[transfer]')\n")

@@ -78,7 +78,7 @@ def test_a_recorded_stream_can_be_published_again(
     )
     listener.start()
     assert cli.main(["events", "replay", str(recording), endpoint, "--speed", "0"]) == 0
-    listener.join(20)
+    listener.join(60)
     assert heard == [0]
     first, second = ([(m.topic, m.seq, m.payload) for m in Recording(path)] for path in (recording, tmp_path / "copy"))
     assert first == second
@@ -90,7 +90,7 @@ def test_bad_input_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     other = tmp_path / "other"
     other.write_bytes(b"something else entirely")
     assert cli.main(["events", "replay", str(other), "tcp://127.0.0.1:*"]) == 2
-    assert "no recorded stream" in capsys.readouterr().err
+    assert "not a recorded stream" in capsys.readouterr().err
     assert cli.main(["events", "replay", str(tmp_path / "none"), "tcp://127.0.0.1:*"]) == 2
     assert "No such file" in capsys.readouterr().err
     assert cli.main(["events", "tail", "tcp://127.0.0.1:1", "--seconds", "0.01"]) == 0

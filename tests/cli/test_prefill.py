@@ -19,7 +19,7 @@ pytest.importorskip("msgspec")
 
 from quire.cli import chat, prefill  # noqa: E402
 
-from ..transfer.certificates import Authority  # noqa: E402
+from ..net.certificates import Authority  # noqa: E402
 
 SECRET = "a secret of at least sixteen bytes"
 BYTES = re.compile(r"([\d,]+) bytes from the peer")
@@ -46,7 +46,7 @@ class Prefill:
     def end(self) -> str:
         """Ask it to go; what it has noted."""
         self.process.terminate()
-        return self.process.communicate(timeout=60)[1]
+        return self.process.communicate(timeout=240)[1]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def other(folder: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pre
     made.way = ["--prefill-peer", made.address, *way]
     yield made
     made.process.kill()
-    made.process.communicate(timeout=60)
+    made.process.communicate(timeout=240)
 
 
 QUESTIONS = "Good morning, how are you?\nAnd now, what shall we do today?\n/new\nGood morning, how are you?\n"
@@ -141,12 +141,12 @@ def test_what_is_wrong_with_the_way_is_told_before_the_model_is_loaded(
         busy = f"127.0.0.1:{taken.getsockname()[1]}"
         for main, options, words in (
             (prefill.main, ["--secret-file", str(short)], "it needs 16 bytes or more"),
-            (prefill.main, ["--listen", "nowhere"], "it is no host:port"),
+            (prefill.main, ["--listen", "nowhere"], "it is not host:port"),
             (prefill.main, ["--listen", busy], "choose a free address"),
             (prefill.main, ["--tls-ca", str(junk)], "give PEM files"),
             (prefill.main, ["--tls-cert", str(junk), "--tls-key", str(junk)], "give PEM files"),
             (chat.main, ["--prefill-peer", "127.0.0.1:9", "--secret-file", str(short)], "it needs 16 bytes or more"),
-            (chat.main, ["--prefill-peer", "nowhere"], "it is no host:port"),
+            (chat.main, ["--prefill-peer", "nowhere"], "it is not host:port"),
             (chat.main, ["--prefill-peer", "127.0.0.1:9", "--patience", "0"], "give numbers above 0"),
             (chat.main, ["--prefill-peer", "127.0.0.1:9", "--tls-ca", str(junk)], "give PEM files"),
             (chat.main, ["--prefill-peer", "127.0.0.1:9", "--tls-cert", str(junk)], "only one of certificate and key"),

@@ -13,7 +13,9 @@ from quire.core.store import StoreName
 def small(store: StoreName, *slots: int, **options: Any) -> Cache:
     """A cache of blocks of 4 tokens, with so many slots per tier."""
     tiers = tuple(TierConfig(name, count) for name, count in zip(("device", "host", "disk"), slots, strict=False))
-    return Cache(CacheConfig(tiers, **{"block_size": 4, "max_sequences": 8, "max_length": 256} | options), store=store)
+    clock = {"clock": options.pop("clock")} if "clock" in options else {}
+    config = CacheConfig(tiers, **{"block_size": 4, "max_sequences": 8, "max_length": 256} | options)
+    return Cache(config, store=store, **clock)
 
 
 def seq(start: int, count: int) -> np.ndarray[Any, np.dtype[np.int32]]:

@@ -99,7 +99,7 @@ CASES: dict[str, tuple[Ask, type[QuireError], str]] = {
     "no such tier": (lambda c, s: c.usage(2), UnknownError, "tier 2"),
     "table of no group": (lambda c, s: c.table(3), UnknownError, "group 3"),
     # what is claimed
-    "claim of a string": (lambda c, s: c.claim(["hello"]), InputError, "it is no Request"),
+    "claim of a string": (lambda c, s: c.claim(["hello"]), InputError, "it is not a Request"),
     "claim for nothing known": (lambda c, s: c.claim([req(1)], purpose="fun"), InputError, "purpose 'fun'"),
     "probe for nothing known": (lambda c, s: c.probe([req(1)], purpose="fun"), InputError, "purpose 'fun'"),
     "bool in a scope": (lambda c, s: c.claim([req(1, scope=Scope(lora=True))]), InputError, "a bool names nothing"),
@@ -117,11 +117,13 @@ CASES: dict[str, tuple[Ask, type[QuireError], str]] = {
     # admission
     "admit twice": (lambda c, s: c.admit(s.claims), StateError, "admitted or dropped before"),
     "admit after drop": (lambda c, s: c.admit(s.dropped), StateError, "admitted or dropped before"),
-    "admit of nothing": (lambda c, s: c.admit(None), InputError, "it is no Claims"),
-    "budget of zero": (
-        lambda c, s: c.add_sequence_batch([req(1)], token_budget=0), InputError, "nothing fits into it"),
+    "admit of nothing": (lambda c, s: c.admit(None), InputError, "it is not Claims"),
+    "negative budget": (
+        lambda c, s: c.add_sequence_batch([req(1)], token_budget=-1), InputError, "at least 0"),
+    "chunk of zero": (
+        lambda c, s: c.add_sequence_batch([req(1)], max_chunk=0), InputError, "no part of a prompt fits into it"),
     "negative chunk": (
-        lambda c, s: c.add_sequence_batch([req(1)], max_chunk=-4), InputError, "nothing fits into it"),
+        lambda c, s: c.add_sequence_batch([req(1)], max_chunk=-4), InputError, "at least 1"),
     "continuing a released one": (
         lambda c, s: c.add_sequence_batch([], continuing=[s.gone]), StateError, "it was released"),
     "continuing a finished prompt": (
@@ -144,7 +146,7 @@ CASES: dict[str, tuple[Ask, type[QuireError], str]] = {
     "continuing there": (lambda c, s: c.add_sequence_batch([], continuing=[s.theirs]), UnknownError, "another cache"),
     "admit elsewhere": (lambda c, s: c.admit(s.their_claims), UnknownError, "another cache"),
     "drop elsewhere": (lambda c, s: c.drop(s.other.hold(s.theirs, Span(0, 4))), UnknownError, "another cache"),
-    "release of a string": (lambda c, s: c.release("live"), InputError, "it is no Sequence"),
+    "release of a string": (lambda c, s: c.release("live"), InputError, "it is not a Sequence"),
     # commit, grow, trim
     "commit beyond the length": (lambda c, s: c.commit(s.live, 12), InputError, "the sequence has 11"),
     "commit beyond int32": (lambda c, s: c.commit([s.live, s.second], 1 << 40), InputError, "the sequence has"),
@@ -173,18 +175,18 @@ CASES: dict[str, tuple[Ask, type[QuireError], str]] = {
     "trim of less than nothing": (lambda c, s: c.trim(s.live, -1), InputError, "trim of -1 tokens"),
     # holds and plans
     "hold beyond the slots": (lambda c, s: c.hold(s.live, Span(0, 13)), StateError, "has slots for 12 tokens"),
-    "hold of a tuple": (lambda c, s: c.hold(s.live, (0, 4)), InputError, "it is no Span"),
+    "hold of a tuple": (lambda c, s: c.hold(s.live, (0, 4)), InputError, "it is not a Span"),
     "drop twice": (lambda c, s: c.drop(s.let_go), StateError, "it was dropped before"),
-    "drop of nothing": (lambda c, s: c.drop(None), InputError, "it is no Hold"),
+    "drop of nothing": (lambda c, s: c.drop(None), InputError, "it is not a Hold"),
     "finish twice": (lambda c, s: c.finish(s.done), StateError, "it is not open here"),
     "finish of another cache's plan": (lambda c, s: s.other.finish(s.plan), StateError, "it is not open here"),
-    "finish of nothing": (lambda c, s: c.finish(None), InputError, "it is no Plan"),
+    "finish of nothing": (lambda c, s: c.finish(None), InputError, "it is not a Plan"),
     "finish with an unknown move": (lambda c, s: c.finish(s.plan, failed=[1]), InputError, "the plan has 1 moves"),
     "finish with a negative move": (lambda c, s: c.finish(s.plan, failed=[-1]), InputError, "the plan has 1 moves"),
     "finish with words": (lambda c, s: c.finish(s.plan, failed=["first"]), InputError, "the plan has 1 moves"),
     # the tree
     "truncate below nothing": (lambda c, s: c.truncate(Request("t", toks(1)), keep=-1), InputError, "keep at least 0"),
-    "truncate by a string": (lambda c, s: c.truncate("live"), InputError, "it is no Request"),
+    "truncate by a string": (lambda c, s: c.truncate("live"), InputError, "it is not a Request"),
     "offload of less than nothing": (lambda c, s: c.offload(-1), InputError, "offload of -1 pages"),
     "offload of no group": (lambda c, s: c.offload(1, group=1), UnknownError, "group 1"),
 }  # fmt: skip
@@ -312,7 +314,7 @@ UNBUILT: dict[str, tuple[Callable[[], Any], str]] = {
     "extra ids as int32": (lambda: req(1, extra_ids=np.zeros(1, np.int32)), "int64 array"),
     "scope as a string": (lambda: req(1, scope="s"), "its scope is a str"),
     "retention as a number": (lambda: req(1, retention=80), "its retention is a int"),
-    "media as bytes": (lambda: req(1, media=(IMAGE,)), "no list of Media"),
+    "media as bytes": (lambda: req(1, media=(IMAGE,)), "not a list of Media"),
     # what belongs to them
     "media without runs": (lambda: Media(IMAGE, ()), "runs are ()"),
     "media with an empty run": (lambda: Media(IMAGE, (Span(1, 1),)), "non-empty Span"),
@@ -337,7 +339,7 @@ UNBUILT: dict[str, tuple[Callable[[], Any], str]] = {
     "two tiers of one name": (lambda: CacheConfig(DEVICE * 2), "two tiers have one name"),
     "no device slots": (lambda: CacheConfig((TierConfig("device", 0),)), "0 slots"),
     "negative host slots": (lambda: CacheConfig((*DEVICE, TierConfig("host", -1))), "-1 slots"),
-    "half a slot": (lambda: CacheConfig((untyped.TierConfig("device", 2.5),)), "no whole numbers"),
+    "half a slot": (lambda: CacheConfig((untyped.TierConfig("device", 2.5),)), "not whole numbers"),
     "slots for other groups": (lambda: CacheConfig((TierConfig("device", (4, 4)),)), "2 numbers for 1 groups"),
     "no groups": (lambda: CacheConfig(DEVICE, groups=()), "at least one layer group"),
     "two groups of one name": (

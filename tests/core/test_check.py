@@ -60,16 +60,16 @@ def two_pages_in_a_slot(bent: Bent) -> None:
 
 
 def a_slot_listed_twice(bent: Bent) -> None:
-    bent.order.queues.setdefault(50, Queue()).turns[bent.order.first_empty()] = 0
+    bent.order.ranking.queues.setdefault(50, Queue()).turns[bent.order.first_empty()] = 0
 
 
 def a_slot_in_no_list(bent: Bent) -> None:
-    del bent.order.queues[0].turns[bent.order.first_empty()]
+    del bent.order.empty_slots[bent.order.first_empty()]
 
 
 def a_slot_that_is_none(bent: Bent) -> None:
     a_slot_in_no_list(bent)
-    bent.order.queues[0].turns[12] = 0
+    bent.order.empty_slots[12] = None
 
 
 def a_page_without_copy(bent: Bent) -> None:
@@ -86,8 +86,8 @@ def a_priority_that_is_not_listed(bent: Bent) -> None:
 
 def an_idle_page_in_no_list(bent: Bent) -> None:
     page = bent.idle()
-    bent.order.queues[73].turns.pop(page.slots[0])
-    bent.order.queues.setdefault(1, Queue()).turns[page.slots[0]] = 0
+    bent.order.ranking.queues[73].turns.pop(page.slots[0])
+    bent.order.shadows.turns[page.slots[0]] = 0
 
 
 def an_open_page_of_nobody(bent: Bent) -> None:
@@ -214,7 +214,7 @@ FOUND: list[tuple[Callable[[Bent], None], str]] = [
     (a_page_id_twice, "page ids are lost or doubled"),
     (a_priority_that_is_not_listed, "tier 0: order"),
     (an_idle_page_in_no_list, "tier 0: order"),
-    (an_open_page_of_nobody, "is held by nobody"),
+    (an_open_page_of_nobody, "has no holder"),
     (a_page_of_another_node, "is not its node's page"),
     (a_page_of_a_node_outside_the_tree, "is not its node's page"),
     (a_node_with_an_open_page, "nodes name pages that do not know them"),

@@ -185,3 +185,17 @@ def test_beams_that_part_among_the_sinks_each_fill_their_own(store: StoreName, p
     with cache.claim([asked], purpose=purpose) as claims:
         (refusal,) = claims.refused
     assert refusal.never and (refusal.need, refusal.have) == (9, 8)
+
+
+def test_what_one_group_leaves_of_its_reserve_is_not_another_s(store: StoreName) -> None:
+    """Three slots are free, and three are reserved in each of two windows that share a pool."""
+    groups = (LayerGroup("near", window=5, pool="kv"), LayerGroup("far", window=9, pool="kv"))
+    cache = build(store, groups, (12,), max_chunk=8)
+    (sequence,) = admit(cache, Request("a", tokens((0, 40)))).sequences
+    cache.commit(sequence)
+    inside = cache._setup.store
+    assert (cache.num_free(0), inside.reserved(0)) == (3, 6)
+    before = inside.dump()
+    assert inside.extend(sequence.row, [(2, 9, 4, 0), (2, 3, 5, 0)], None, None) == -1  # seven pages, and one
+    assert inside.dump() == before
+    assert inside.extend(sequence.row, [(2, 8, 4, 0), (2, 3, 5, 0)], None, None) == 7

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,11 +42,26 @@ def test_a_state_needs_every_token_of_the_prompt(store: StoreName) -> None:
     refused(cache, lambda: cache.claim(odd), InputError, "request 'b' with length 8")
 
 
-def test_snapshots_fall_on_block_edges(store: StoreName) -> None:
+def test_resume_points_lie_in_the_prompt(store: StoreName) -> None:
     cache = build(store, FULL, STATE)
-    refused(cache, lambda: cache.claim([Request("a", tokens(9), snapshots=(6,))]), InputError, "blocks have 4 tokens")
-    with pytest.raises(InputError, match="snapshots are"):
-        Request("a", tokens(9), snapshots=(0,))
+    wrong: list[tuple[Any, str]] = [
+        ((0,), "resume points are"), ((True,), "resume points are"), (4, "resume points are"),
+        ("48", "resume points are"), ((4, 10), "with the resume point 10: it has 9 tokens"),
+    ]  # fmt: skip
+    for points, fact in wrong:
+        with pytest.raises(InputError, match=fact):
+            Request("a", tokens(9), resume_points=points)
+    with pytest.raises(InputError, match="with 65 resume points: a request has at most 64"):
+        Request("a", tokens(99), resume_points=list(range(1, 66)))
+    assert Request("a", tokens(99), resume_points=[8, 3, 8]).resume_points == (3, 8)
+    check_cache(cache)
+
+
+def test_snapshots_is_the_old_name_of_resume_points() -> None:
+    with pytest.warns(DeprecationWarning, match="is called resume_points"):
+        request = Request("a", tokens(9), resume_points=[2], snapshots=[4, 400])
+    assert request.resume_points == (2, 4)
+    assert replace(request, id="b").resume_points == (2, 4)
 
 
 def test_an_encoder_needs_a_reader_and_has_a_length(store: StoreName) -> None:

@@ -112,14 +112,14 @@ def test_it_says_what_it_made() -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     for wrong in ([], [3], None):
-        with pytest.raises(InputError, match="they are no list of ModelLayer"):
+        with pytest.raises(InputError, match="they are not a list of ModelLayer"):
             split_layers(wrong)  # type: ignore[arg-type]
     for share in (1, -0.1, "x", float("nan")):
-        with pytest.raises(InputError, match=r"max_padding .*: it is no share"):
+        with pytest.raises(InputError, match=r"max_padding .*: it is not a share"):
             split_layers(gemma(6), max_padding=share)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="planes -1"):
         split_layers(gemma(6), planes=-1)
-    with pytest.raises(InputError, match="a layer: page_bytes 0 is no size"):
+    with pytest.raises(InputError, match="a layer: page_bytes 0 is not a size"):
         ModelLayer(0)
     with pytest.raises(InputError, match="its window is 0"):
         split_layers([ModelLayer(PAGE), ModelLayer(PAGE, 0)])

@@ -409,12 +409,14 @@ def test_counts_add_up(store: StoreName, options: Any, history: Any) -> None:
         assert np.array_equal(whole[group], flat(cache.stats(group)))
 
 
-FLAT = [name for name in Counts.__slots__ if name not in ("page_bytes", "reused_from", "partial_from")]
-NUM_FLAT = len(FLAT) + 1
+LISTS = ("hinted", "reused_hinted")
+FLAT = [name for name in Counts.__slots__ if name not in ("page_bytes", "reused_from", "partial_from", *LISTS)]
+NUM_FLAT = len(FLAT) + 7
 
 
 def flat(counts: Counts) -> np.ndarray:
-    return np.array([*(getattr(counts, name) for name in FLAT), sum(counts.reused_from)], np.int64)
+    lists = [number for name in LISTS for number in getattr(counts, name)]
+    return np.array([*(getattr(counts, name) for name in FLAT), *lists, sum(counts.reused_from)], np.int64)
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ import json
 import sys
 
 from quire.engine import LLM
-from quire.engine.outer.disk_side import DiskConfig
+from quire.engine.memory.disk_side import DiskConfig
 
 WAIT = 60.0  # seconds for pages: on a busy machine, too
 

@@ -2,11 +2,14 @@
 
 With `--store` each talk is played twice over a shared store of its own, the second time from what the first has sent,
 and every page that goes out is held against what was computed. Seeds of engines without host memory are left out.
+`--pairs` and `--seconds` end a run early: after so many pairs, or when the time is over.
 """
 
 from __future__ import annotations
 
 import sys
+import time
+import traceback
 from argparse import ArgumentParser
 from collections import Counter
 from functools import partial
@@ -20,14 +23,14 @@ import torch
 
 from quire.engine.model.layers import Model
 from quire.engine.runner.engine import Engine
-from quire.engine.setup.settings import EngineConfig
+from quire.engine.setup.engine_config import EngineConfig
 from quire.tiers.shared import SharedCache
 
 from . import families, talks
+from .memory.test_shared_talks import sharing
 from .reference import Difference, Reference
 from .steps import model_of
 from .test_exact import ANSWERS_PER_TIE, Pair, assert_seen, run_talk
-from .test_shared_talks import sharing
 
 _pairs: dict[str, Pair] = {}  # of this process
 
@@ -46,7 +49,8 @@ def talk(job: tuple[str, int, bool]) -> tuple[int, Counter[str], list[str], str 
     try:
         counts, ties = twice(name, seed) if stored else run_talk(pair_of(name), seed)
     except AssertionError as wrong:
-        return seed, Counter(), [], str(wrong)
+        where = traceback.extract_tb(wrong.__traceback__)[-1]
+        return seed, Counter(), [], f"{wrong} ({where.filename}:{where.lineno}: {where.line})"
     return seed, counts, [str(tie) for tie in ties], None
 
 
@@ -82,6 +86,10 @@ def twice(name: str, seed: int) -> tuple[Counter[str], list[Difference]]:
     return counts, ties
 
 
+def enough(pairs: int, asked: int | None) -> bool:
+    return asked is not None and pairs >= asked
+
+
 def main() -> int:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=(*families.NAMES, *families.POOLED))
@@ -89,16 +97,22 @@ def main() -> int:
     parser.add_argument("last", type=int)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--store", action="store_true", help="each talk twice, over a shared store")
+    parser.add_argument("--pairs", type=int, help="end after so many pairs over a store")
+    parser.add_argument("--seconds", type=float, help="end after this time")
     options = parser.parse_args()
-    total, all_ties, wrong = Counter[str](), list[str](), list[str]()
+    total, all_ties, wrong, played = Counter[str](), list[str](), list[str](), 0
     jobs = [(options.name, seed, options.store) for seed in range(options.first, options.last)]
+    end = None if options.seconds is None else time.monotonic() + options.seconds
     with get_context("spawn").Pool(options.jobs) as pool:
-        for seed, counts, ties, error in pool.imap_unordered(talk, jobs, chunksize=4):
+        for seed, counts, ties, error in pool.imap_unordered(talk, jobs):
+            played += 1
             total += counts
             all_ties += ties
             if error is not None:
                 wrong.append(f"seed {seed}: {error}")
-    print(f"{options.name}: {len(jobs)} talks, {len(wrong)} wrong, {len(all_ties)} ties, {dict(total)}")
+            if enough(total["pairs"], options.pairs) or (end is not None and time.monotonic() > end):
+                break
+    print(f"{options.name}: {played} talks, {len(wrong)} wrong, {len(all_ties)} ties, {dict(total)}")
     for line in [*wrong[:5], *all_ties]:
         print(line)
     if wrong or len(all_ties) * ANSWERS_PER_TIE > total["answers"]:

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from transformers import DynamicCache, GenerationConfig, PreTrainedModel
 
-from quire.engine.choose.sample import sample
-from quire.engine.choose.sample_row import SampleRow
-from quire.engine.choose.sampling import Sampling
-from quire.engine.choose.token_rules import rules_of
+from quire.engine.sampling.params import Sampling
+from quire.engine.sampling.sample import sample
+from quire.engine.sampling.sample_row import SampleRow
+from quire.engine.sampling.token_rules import rules_of
 
 TIE = 1e-4
 NUDGES = (1e-6, 1e-5, 5e-5, 1e-3, 1e-2)  # how far logits are moved to see whether a sampled token was a close call

@@ -15,13 +15,13 @@ import torch
 
 import quire
 from quire.core.records.groups import LayerGroup, pools_of
-from quire.engine import Model, of
-from quire.engine.choose.sample import sample
-from quire.engine.choose.sampling import Sampling
+from quire.engine import Model, from_module
 from quire.engine.runner.engine import Engine
-from quire.engine.setup.settings import EngineConfig
-from quire.engine.step.report import StepReport
+from quire.engine.sampling.params import Sampling
+from quire.engine.sampling.sample import sample
+from quire.engine.setup.engine_config import EngineConfig
 from quire.engine.step.runs.branch import Branch, Run
+from quire.engine.step.step_report import StepReport
 
 from . import families
 from .reference import Reference, assert_same
@@ -35,7 +35,7 @@ SMALL: dict[str, Any] = {
 @cache
 def model_of(name: str) -> Model:
     """A tiny model, for engines only."""
-    return of(families.build(name), share_pool=name in families.POOLED)
+    return from_module(families.build(name), share_pool=name in families.POOLED)
 
 
 @cache

@@ -24,10 +24,10 @@ import quire
 from quire.core.records.config import Eviction
 from quire.core.records.groups import LayerGroup, Lengths, pools_of
 from quire.engine import Model
-from quire.engine.choose.sampling import Sampling
-from quire.engine.outer.disk_side import DiskConfig
+from quire.engine.memory.disk_side import DiskConfig
 from quire.engine.runner.engine import Engine
-from quire.engine.setup.settings import EngineConfig
+from quire.engine.sampling.params import Sampling
+from quire.engine.setup.engine_config import EngineConfig
 from quire.tiers import ArenaTier, Bytes, TierError, TierInfo
 
 from .families import FIRST_WORD, VOCAB
@@ -363,18 +363,21 @@ class Talk:
             engine.disk_side.keeper.flush()
             counts["disks"] += 1
             counts["from disk"] += sum(cache.stats(group).prefetched for group in range(len(cache.config.groups)))
+        if engine.shared_side is not None:  # a fetch that nobody waits for any more may still be writing
+            while not engine.shared_side.shared.wait_until_idle(0.05):
+                engine.step()
         counts[f"{self.config.eviction} order"] += 1
         quire.check(cache)
-        assert engine.step() is None and not engine.runs and cache.num_sequences == 0
+        assert engine.step() is None and not engine.runs and cache.num_sequences == 0, engine.runs
         for group in range(len(cache.config.groups)):
             for tier in range(len(cache.config.tiers)):
                 usage = cache.usage(tier, group)
-                assert usage.held == 0 and usage.empty + usage.idle + usage.shadows == usage.capacity
+                assert usage.held == 0 and usage.empty + usage.idle + usage.shadows == usage.capacity, usage
             stats = cache.stats(group)
             for name in ("reused_full", "reused_partial", "onboarded", "offloaded", "copied", "dropped"):
                 counts[name] += getattr(stats, name)
             counts["ghosts"] += cache.usage(0, group).ghosts if self.config.eviction == "adaptive" else 0
-        counts["forks"] += engine.advance.forks.num_forks
+        counts["forks"] += engine.forks.num_forks
         counts["drafts rejected"] += engine.scheduler.num_drafts - engine.advance.num_accepted
         counts["waits for reuse"] += engine.scheduler.num_waits
         counts["failed moves"] += engine.pages.mover.stats().num_failed

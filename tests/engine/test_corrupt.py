@@ -14,10 +14,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from quire.engine import of  # noqa: E402
-from quire.engine.choose.sampling import Sampling  # noqa: E402
+from quire.engine import from_module  # noqa: E402
 from quire.engine.runner.engine import Engine  # noqa: E402
-from quire.engine.setup.settings import EngineConfig  # noqa: E402
+from quire.engine.sampling.params import Sampling  # noqa: E402
+from quire.engine.setup.engine_config import EngineConfig  # noqa: E402
 
 from . import families  # noqa: E402
 from .reference import Reference, assert_same  # noqa: E402
@@ -72,7 +72,7 @@ def overwrite(engine: Engine, group: int, tier: int, slot: int) -> None:
 @pytest.mark.parametrize("damage", [False, True])
 @pytest.mark.parametrize(("name", "group"), GROUPS)
 def test_one_page_on_the_device(name: str, group: int, damage: bool) -> None:
-    model, reference = of(families.build(name), share_pool=False), reference_of(name)
+    model, reference = from_module(families.build(name), share_pool=False), reference_of(name)
     engine = open_engine(model, 40, 0)
     said = turn(engine, reference, FIRST, "before")
     if damage:
@@ -89,7 +89,7 @@ def test_one_page_on_the_device(name: str, group: int, damage: bool) -> None:
 @pytest.mark.parametrize(("name", "group"), GROUPS)
 def test_one_page_on_the_host(name: str, group: int, damage: bool) -> None:
     """Other conversations push the page down to the host; it comes back up with what was written there."""
-    model, reference = of(families.build(name), share_pool=False), reference_of(name)
+    model, reference = from_module(families.build(name), share_pool=False), reference_of(name)
     engine = open_engine(model, 12, 150)
     said = turn(engine, reference, FIRST, "before")
     for start in range(70, 214, 12):  # the ends of conversations leave the device last

@@ -15,7 +15,7 @@ transformers = pytest.importorskip("transformers")
 if not torch.cuda.is_available():
     pytest.skip("needs CUDA", allow_module_level=True)
 
-from quire.engine import of  # noqa: E402
+from quire.engine import from_module  # noqa: E402
 
 from . import families  # noqa: E402
 from .reference import Difference, Reference  # noqa: E402
@@ -28,7 +28,7 @@ NUM_TALKS = int(os.environ.get("QUIRE_TALKS", "40"))
 def test_random_talks_on_a_gpu(name: str) -> None:
     if name in families.RECURRENT and not hasattr(transformers.DynamicCache, "get_conv_state"):
         pytest.skip(f"recurrent layers need transformers 5.22, this is {transformers.__version__}")
-    model = of(families.build(name).to("cuda"), share_pool=name in families.POOLED)
+    model = from_module(families.build(name).to("cuda"), share_pool=name in families.POOLED)
     pair = Pair(name, model, Reference(families.build(name)))
     counts: Counter[str] = Counter()
     all_ties: list[Difference] = []

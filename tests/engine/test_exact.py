@@ -20,10 +20,10 @@ transformers = pytest.importorskip("transformers")
 
 from quire import InputError  # noqa: E402
 from quire.engine import Model, load  # noqa: E402
-from quire.engine.choose.sampling import Sampling  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402
 from quire.engine.runner.engine import Engine  # noqa: E402
-from quire.engine.setup.settings import EngineConfig  # noqa: E402
+from quire.engine.sampling.params import Sampling  # noqa: E402
+from quire.engine.setup.engine_config import EngineConfig  # noqa: E402
 
 from ..effort import cases  # noqa: E402
 from . import families  # noqa: E402
@@ -208,7 +208,7 @@ def test_a_real_model(real: Pair) -> None:
     serve(real, engine, [((*said[0], *words[70:73]), plain)])
     stats, scheduler, advance = engine.cache.stats(), engine.scheduler, engine.advance
     assert chunks and stats.reused_full and stats.reused_partial and stats.onboarded and stats.offloaded
-    assert scheduler.num_preemptions and advance.forks.num_forks and advance.num_accepted
+    assert scheduler.num_preemptions and engine.forks.num_forks and advance.num_accepted
     engine.close()
 
 

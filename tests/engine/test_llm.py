@@ -21,12 +21,13 @@ torch = pytest.importorskip("torch")
 
 import quire  # noqa: E402
 from quire import InputError, StateError  # noqa: E402
-from quire.engine import LLM, EngineConfig, Output, Sampling, fitting, of  # noqa: E402
+from quire.engine import LLM, EngineConfig, Output, Sampling, fitting, from_module  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402
 from quire.engine.model.load import quiet_transformers  # noqa: E402
 
+from ..waits import until  # noqa: E402
 from . import families  # noqa: E402
-from .threads import Crew, let_others_run, until  # noqa: E402
+from .threads import Crew, let_others_run  # noqa: E402
 from .words import byte_tokenizer  # noqa: E402
 
 FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
@@ -45,7 +46,7 @@ def llm() -> Iterator[LLM]:
 @pytest.fixture(scope="module")
 def tiny() -> Iterator[LLM]:
     """A model that says nothing sensible, fast."""
-    model = of(families.build("llama"), byte_tokenizer())
+    model = from_module(families.build("llama"), byte_tokenizer())
     with LLM(model, config=EngineConfig(200, block_size=8, max_num_tokens=64, max_sequences=8, max_length=512)) as made:
         yield made
 
@@ -191,7 +192,7 @@ def test_a_folder_without_a_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "float99", "Tensor"])
 def test_a_wrong_dtype(tmp_path: Path, dtype: str) -> None:
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(InputError, match=f"dtype '{dtype}': it is no floating point type of torch; use float32"):
+    with pytest.raises(InputError, match=f"dtype '{dtype}': it is not a floating point type of torch; use float32"):
         LLM(tmp_path, dtype=dtype)
 
 

@@ -12,19 +12,19 @@ pytest.importorskip("zmq")
 pytest.importorskip("msgspec")
 
 from quire import InputError, StateError
-from quire.engine import LLM, EnginePublisher, of
-from quire.engine.choose.sampling import Sampling
+from quire.engine import LLM, EnginePublisher, from_module
 from quire.engine.runner.engine import Engine
-from quire.engine.setup.settings import EngineConfig
+from quire.engine.sampling.params import Sampling
+from quire.engine.setup.engine_config import EngineConfig
 from quire.events import Follower, Index, Publisher, Status
 
+from ..waits import until
 from . import families
-from .threads import until
 
 
 def test_an_index_follows_an_engine() -> None:
     config = EngineConfig(24, 12, block_size=8, max_num_tokens=48, max_sequences=8, max_length=128, events=True, rank=3)
-    engine = Engine(of(families.build("llama")), config)
+    engine = Engine(from_module(families.build("llama")), config)
     publisher = Publisher(engine.cache, "tcp://127.0.0.1:*", replay="tcp://127.0.0.1:*")
     EnginePublisher(engine, publisher)
     index = Index()
@@ -66,7 +66,7 @@ class Dead:
 
 def test_a_dead_publisher_is_told_and_stops_no_engine(caplog: pytest.LogCaptureFixture) -> None:
     config = EngineConfig(24, block_size=8, max_num_tokens=48, max_sequences=8, max_length=128, events=True)
-    engine = Engine(of(families.build("llama")), config)
+    engine = Engine(from_module(families.build("llama")), config)
     publisher = Dead()
     publishing = EnginePublisher(engine, publisher)
     engine.submit(np.arange(16, 48, dtype=np.int32), Sampling(max_tokens=4))
@@ -80,7 +80,7 @@ def test_a_dead_publisher_is_told_and_stops_no_engine(caplog: pytest.LogCaptureF
 
 def test_an_llm_publishes_with_two_words() -> None:
     """It records events because somebody listens, whatever its config says."""
-    model = of(families.build("llama"))
+    model = from_module(families.build("llama"))
     config = EngineConfig(24, block_size=8, max_num_tokens=48, max_sequences=8, max_length=128)
     prompt = np.arange(16, 76, dtype=np.int32)
     index = Index()
@@ -113,7 +113,7 @@ def test_what_is_no_endpoint_is_told_before_a_model_is_loaded(options: dict[str,
 
 
 def test_an_endpoint_in_use_leaves_nothing_open() -> None:
-    model = of(families.build("llama"))
+    model = from_module(families.build("llama"))
     config = EngineConfig(24, block_size=8, max_num_tokens=48, max_sequences=8, max_length=128)
     with LLM(model, config=config, publish="tcp://127.0.0.1:*") as llm:
         assert llm.publisher is not None

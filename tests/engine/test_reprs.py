@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 
 import quire.engine as public  # noqa: E402
 from quire.core.records.span import Span  # noqa: E402
-from quire.engine import LLM, EngineConfig, PrefillPeer, RunFailed, Sampling, of  # noqa: E402
+from quire.engine import LLM, EngineConfig, PrefillPeer, RunFailed, Sampling, from_module  # noqa: E402
 from quire.engine.step.runs.branch import Branch  # noqa: E402
 
 from . import families  # noqa: E402
@@ -40,7 +40,7 @@ class Silent:
 @pytest.fixture(scope="module")
 def objects() -> Iterator[list[Any]]:
     """One of every public kind, each with a prompt and an answer to give away."""
-    model = of(families.build("llama"), byte_tokenizer())
+    model = from_module(families.build("llama"), byte_tokenizer())
     config = EngineConfig(60, block_size=8, max_num_tokens=64, max_sequences=8, max_length=256, events=True)
     with LLM(model, config=config) as llm:
         (output,) = llm.generate(PRIVATE, PLAIN)

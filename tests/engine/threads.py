@@ -11,15 +11,7 @@ from threading import Thread, main_thread
 from types import TracebackType
 from typing import Any
 
-PATIENCE = 60.0  # seconds; only a test that fails waits so long
-
-
-def until(true: Callable[[], bool]) -> None:
-    """Wait for something that another thread brings about."""
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end, "it never came"
-        let_others_run()
+from ..waits import PATIENCE
 
 
 def let_others_run() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Event
 from typing import Any
 
-from .threads import PATIENCE
+from ..waits import PATIENCE
 
 
 class Valve:

@@ -50,7 +50,7 @@ def sources() -> list[list[NumberedPayload]]:
     found = []
     for encoding, groups, host in (("map", FULL, 8), ("array", FULL, 0), ("map", MIXED, 8), ("array", MIXED, 4)):
         cache = build(16, host, groups=groups)
-        life, maker = Life(cache, 7), PayloadMaker(Names.of(cache.config), encoding, Archive(50, 1 << 24))  # type: ignore[arg-type]
+        life, maker = Life(cache, 7), PayloadMaker(Names.from_config(cache.config), encoding, Archive(50, 1 << 24))  # type: ignore[arg-type]
         stream = [maker.make(cache.take_events(whole=True))]
         for _ in range(6):
             life.step()
@@ -70,7 +70,7 @@ class Trial:
         self.index.add("good")
         self.index.add("bad")
         cache = build(32)
-        maker = PayloadMaker(Names.of(cache.config), "map", Archive(50, 1 << 24))
+        maker = PayloadMaker(Names.from_config(cache.config), "map", Archive(50, 1 << 24))
         run(cache, 1, PROMPT)
         self.index.hear("good", *maker.make(cache.take_events(whole=True)))
         self.told: Counter[str] = Counter()

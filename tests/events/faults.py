@@ -123,7 +123,7 @@ def run_once(seed: int) -> Counter[str]:
     dice = Random(seed)
     cache = build(dice.choice((8, 16)), dice.choice((0, 4, 8)), groups=MIXED if dice.random() < 0.3 else FULL)
     encoding: Any = dice.choice(("map", "array"))
-    maker = PayloadMaker(Names.of(cache.config), encoding, Archive(dice.choice((1, 3, 8, 100)), 1 << 20))
+    maker = PayloadMaker(Names.from_config(cache.config), encoding, Archive(dice.choice((1, 3, 8, 100)), 1 << 20))
     index = Index()
     index.add(WORKER)
     line = Line(maker, index, dice, {name: dice.choice((0.0, 0.1, 0.3)) for name in FAULTS})

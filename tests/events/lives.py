@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import numpy as np
 
 from quire import Cache, CacheConfig, LayerGroup, Request, RetainRange, Retention, Scope, TierConfig
-
-from ..engine.threads import let_others_run
 
 FULL = (LayerGroup("full"),)
 MIXED = (LayerGroup("full"), LayerGroup("window", window=6, sinks=2), LayerGroup("state", snapshot_every=8))
@@ -60,11 +56,3 @@ class Life:
         """A few families of prompts."""
         family, length = self.dice.randrange(4), self.dice.randint(5, 30)
         return ids(*(100 * family + place // 9 * self.dice.choice((1, 1, 2)) for place in range(length)))
-
-
-def until(true: Callable[[], Any], what: str, seconds: float = 20.0) -> None:
-    """Wait for something that other threads and processes bring about; they run in between, and there is a deadline."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, f"still not: {what}"
-        let_others_run()

@@ -22,7 +22,8 @@ from quire.events.wire.protocol import MAX_SUBSCRIPTION, SNAPSHOT
 from quire.net.limits.zmq_connections import LENIENT_FACTOR, ConnectionLimit
 from quire.net.zmq_sockets import bound_to
 
-from .lives import build, ids, run, until
+from ..waits import until
+from .lives import build, ids, run
 from .test_publisher import ANY, exact, fetch, heard, heard_by_hand, published, socket
 
 PEERS = 32  # that a publisher has room for here
@@ -225,7 +226,7 @@ def test_who_hangs_up_with_half_a_message_on_its_way_ends_nobody() -> None:
     """ZMQ aborts the process, one time in a hundred, when that happens while its endpoint is unbound."""
     package = Path(quire.__file__).parent
     assert not [path for path in package.rglob("*.py") if ".unbind(" in path.read_text()]
-    ended = subprocess.run([sys.executable, "-c", HALF_A_MESSAGE], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([sys.executable, "-c", HALF_A_MESSAGE], capture_output=True, text=True, timeout=240)
     assert (ended.returncode, ended.stdout) == (0, "alive\n"), ended.stderr
 
 

@@ -26,7 +26,8 @@ from quire.events.follow.read import read
 from quire.events.wire.protocol import number
 from quire.net.zmq_sockets import bound_to
 
-from .lives import build, ids, run, until
+from ..waits import until
+from .lives import build, ids, run
 
 if importlib.util.find_spec("dynamo") is None or importlib.util.find_spec("dynamo.indexer") is None:
     pytest.skip("ai-dynamo-runtime is not installed: pip install ai-dynamo-runtime", allow_module_level=True)

@@ -103,7 +103,9 @@ class Stream:
 
     def __init__(self, cache: Cache, encoding: Any = "map", media: Any = None) -> None:
         self.cache = cache
-        self.maker = PayloadMaker(Names.of(cache.config, media), encoding, Archive(10, 1 << 20), cache.config.rank)
+        self.maker = PayloadMaker(
+            Names.from_config(cache.config, media), encoding, Archive(10, 1 << 20), cache.config.rank
+        )
         self.consumer = Consumer(cache.config.block_size)
         self.payload = b""
         self.tell(whole=True)
@@ -237,8 +239,8 @@ def test_groups_say_what_they_are() -> None:
 
 
 def test_media_have_names_that_routers_take() -> None:
-    assert Names.of(build(4, 4).config).media == ("GPU", "CPU")
-    assert Names.of(build(4, 4).config, ["DEVICE", "NVME"]).media == ("DEVICE", "NVME")
+    assert Names.from_config(build(4, 4).config).media == ("GPU", "CPU")
+    assert Names.from_config(build(4, 4).config, ["DEVICE", "NVME"]).media == ("DEVICE", "NVME")
     both = Stream(build(2, 4), media=("GPU", "GPU"))  # two tiers that routers cannot tell apart: a move is no news
     run(both.cache, 1, ids(range(8)))
     run(both.cache, 2, ids(range(50, 58)))

@@ -19,7 +19,8 @@ from quire.events.wire.names import Names
 from quire.events.wire.protocol import END, MARK, SNAPSHOT, number
 from quire.net.zmq_sockets import bound_to, open_socket
 
-from .lives import build, ids, run, until
+from ..waits import until
+from .lives import build, ids, run
 from .test_publisher import ANY, exact, fetch, heard_by_hand, published, socket
 
 
@@ -110,7 +111,7 @@ class Clock:
 def test_a_long_answer_is_waited_for_and_answers_are_told_apart() -> None:
     """Parts come for longer than the patience; meanwhile a gap is found, and the first END is not the second's."""
     cache, clock, index = build(32), Clock(), Index()
-    maker = PayloadMaker(Names.of(cache.config), "map", Archive(50, 1 << 20))
+    maker = PayloadMaker(Names.from_config(cache.config), "map", Archive(50, 1 << 20))
     batches = [maker.make(cache.take_events(whole=True))]
     for seed in range(4):
         run(cache, seed, ids(range(100 * seed, 100 * seed + 9)))
@@ -169,7 +170,7 @@ def test_who_asks_and_reads_nothing_piles_up_nothing() -> None:
 
 def test_a_batch_with_a_number_that_is_nonsense_does_not_last() -> None:
     cache, index = build(32), Index()
-    maker = PayloadMaker(Names.of(cache.config), "map", Archive(50, 1 << 20))
+    maker = PayloadMaker(Names.from_config(cache.config), "map", Archive(50, 1 << 20))
     index.add("w")
     index.hear("w", *maker.make(cache.take_events(whole=True)))
     run(cache, 1, ids(range(9)))
@@ -189,7 +190,7 @@ def test_a_batch_with_a_number_that_is_nonsense_does_not_last() -> None:
 def test_a_whole_state_with_a_number_that_is_nonsense_is_not_believed(first: bool) -> None:
     """Its digest is right, but every batch after it would count as late."""
     cache, index = build(32), Index()
-    maker = PayloadMaker(Names.of(cache.config), "map", Archive(50, 1 << 20))
+    maker = PayloadMaker(Names.from_config(cache.config), "map", Archive(50, 1 << 20))
     index.add("w")
     if not first:
         index.hear("w", *maker.make(cache.take_events(whole=True)))
@@ -227,7 +228,7 @@ class SlowIndex(Index):
 def test_an_answer_that_there_was_no_time_to_read_is_not_asked_for_again() -> None:
     """A follower that others keep busy for longer than its patience has been answered all the same."""
     cache, clock, index = build(32), Clock(), SlowIndex()
-    maker = PayloadMaker(Names.of(cache.config), "map", Archive(50, 1 << 20))
+    maker = PayloadMaker(Names.from_config(cache.config), "map", Archive(50, 1 << 20))
     seq, payload = maker.make(cache.take_events(whole=True))
     with (
         socket(zmq.ROUTER, ANY, bind=True) as router,

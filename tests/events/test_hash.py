@@ -76,7 +76,7 @@ class Worker:
     def __init__(self, index: Index, name: str, **options: Any) -> None:
         self.index, self.name = index, name
         self.cache = build(block_size=8, **options)
-        self.maker = PayloadMaker(Names.of(self.cache.config), "map", Archive(50, 1 << 24))
+        self.maker = PayloadMaker(Names.from_config(self.cache.config), "map", Archive(50, 1 << 24))
         index.add(name)
         self.tell(whole=True)
 
@@ -117,5 +117,5 @@ def test_a_seed_is_bytes_that_are_long_enough_and_nobody_reads_it_in_a_log() -> 
         with pytest.raises(InputError, match="use secrets"):
             CacheConfig(tiers, event_seed=wrong)  # type: ignore[arg-type]
     config = CacheConfig(tiers, event_seed=b"not to be read!!")
-    assert "not to be read" not in repr(config) + repr(Names.of(config))
+    assert "not to be read" not in repr(config) + repr(Names.from_config(config))
     assert CacheConfig(tiers).event_seed == CacheConfig(tiers).event_seed != bytes(16)

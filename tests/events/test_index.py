@@ -31,7 +31,7 @@ class Worker:
     def __init__(self, index: Index, name: str, **options: Any) -> None:
         self.index, self.name = index, name
         self.cache = build(partial_reuse=False, **options)
-        self.maker = PayloadMaker(Names.of(self.cache.config), "map", Archive(50, 1 << 24))
+        self.maker = PayloadMaker(Names.from_config(self.cache.config), "map", Archive(50, 1 << 24))
         index.add(name)
         self.tell(whole=True)
 
@@ -86,7 +86,7 @@ def test_late_batches_of_a_replaced_publisher_are_known_for_what_they_are() -> N
     old = Worker(index, "w")
     run(old.cache, 1, ids(range(8)))
     late = old.maker.make(old.cache.take_events())
-    new = PayloadMaker(Names.of(old.cache.config), "map", Archive(10, 1 << 20))
+    new = PayloadMaker(Names.from_config(old.cache.config), "map", Archive(10, 1 << 20))
     run(old.cache, 2, ids(range(50, 58)))
     index.hear("w", *new.make(old.cache.take_events(whole=True)))
     before = index.pages("w")
@@ -324,13 +324,13 @@ def test_workers_that_share_a_seed_share_the_hashes_of_a_prompt(store: StoreName
     """Hashing is what a lookup costs: once per seed and block size, however differently workers are built."""
     seeds = (b"a" * 16, b"b" * 16)
     names = [
-        Names.of(build(host=host, groups=groups, event_seed=seed, block_size=size).config)
+        Names.from_config(build(host=host, groups=groups, event_seed=seed, block_size=size).config)
         for seed in seeds for host in (0, 8) for groups in (FULL, MIXED) for size in (4, 8)
     ]  # fmt: skip
     prompt = PromptHashes(open_store(store).Chain, ids(range(40)), Scope(salt="s"))
-    made = {id(prompt.of(each)): prompt.of(each).tolist() for each in names}
+    made = {id(prompt.for_names(each)): prompt.for_names(each).tolist() for each in names}
     assert len(set(names)) == 16 and len(made) == 4 and sorted(map(len, made.values())) == [5, 5, 10, 10]
-    assert all(prompt.of(each) is prompt.of(replace(each, media=("REMOTE",))) for each in names)
+    assert all(prompt.for_names(each) is prompt.for_names(replace(each, media=("REMOTE",))) for each in names)
 
 
 def test_workers_with_different_seeds_are_found_all_the_same() -> None:

@@ -17,7 +17,8 @@ from quire.events.publish.archive import Archive
 from quire.events.publish.payloads import PayloadMaker
 from quire.events.wire.names import Names
 
-from .lives import build, ids, run, until
+from ..waits import until
+from .lives import build, ids, run
 from .test_connection_limit import address_of
 from .test_publisher import published, sent
 
@@ -34,7 +35,7 @@ def has(log: pytest.LogCaptureFixture, text: str) -> bool:
 
 def test_a_gap_and_its_repair(log: pytest.LogCaptureFixture) -> None:
     cache, index = build(), Index()
-    maker = PayloadMaker(Names.of(cache.config), "map", Archive(9, 1 << 20))
+    maker = PayloadMaker(Names.from_config(cache.config), "map", Archive(9, 1 << 20))
     index.add("w")
     batches = []
     for name in range(3):
@@ -104,5 +105,5 @@ def test_too_many_connections(log: pytest.LogCaptureFixture) -> None:
 
 def test_it_is_quiet_unless_logging_is_set_up() -> None:
     code = "from quire.events import Index; i = Index(); i.add('w'); i.hear('w', 2**63, b''); i.silent('w')"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert told.returncode == 0 and told.stderr == "" == told.stdout

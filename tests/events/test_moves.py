@@ -44,7 +44,7 @@ def stores_in_a_row(events: list[dict[str, Any]], medium: str) -> list[list[dict
 @pytest.mark.parametrize("joined", [False, True], ids=["alone", "joined"])
 def test_no_block_is_told_before_its_parent(joined: bool) -> None:
     cache = build(SEQUENCES * (STEPS + 3), SEQUENCES * STEPS * 4, max_sequences=16)
-    encoder, batches = EventEncoder(Names.of(cache.config), "map"), decoding(cache, 4)
+    encoder, batches = EventEncoder(Names.from_config(cache.config), "map"), decoding(cache, 4)
     below = 0
     for batch in [merged(batches)] if joined else batches:
         events = [msgspec.msgpack.decode(msgspec.msgpack.encode(event)) for event in encoder.events(batch)

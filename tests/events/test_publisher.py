@@ -19,8 +19,9 @@ from quire.events.wire.field import Form
 from quire.events.wire.protocol import END, SNAPSHOT, number
 from quire.net.zmq_sockets import bound_to
 
+from ..waits import until
 from .consumer import Consumer
-from .lives import Life, build, ids, run, until
+from .lives import Life, build, ids, run
 
 ANY = "tcp://127.0.0.1:*"
 
@@ -264,7 +265,7 @@ def test_misuse_is_told() -> None:
         Publisher(cache, ANY, media=("GPU", "FS"))
     with pytest.raises(InputError, match="the cache has 2 tiers"):
         Publisher(cache, ANY, media=("GPU",))
-    with pytest.raises(InputError, match="that is no room"):
+    with pytest.raises(InputError, match="that is not a size"):
         Room(batches=0)
     with published(cache) as publisher, pytest.raises(StateError, match="bind"):
         Publisher(cache, publisher.endpoint, bind=True)
@@ -314,5 +315,5 @@ def test_a_whole_state_that_is_odd_itself_is_not_told_over_and_over() -> None:
 @pytest.mark.parametrize("package", ["zmq", "msgspec"])
 def test_a_missing_package_is_told_with_its_cure(package: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; import quire.events"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stderr
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240).stderr
     assert "MissingExtra: quire.events: it needs" in told and "pip install 'quire-kv[events]'" in told

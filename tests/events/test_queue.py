@@ -19,8 +19,9 @@ from quire.events.publish.publisher import BURST, GATHERED, Told
 from quire.events.wire.names import Names
 from quire.events.wire.protocol import MARK
 
+from ..waits import until
 from .consumer import Consumer
-from .lives import FULL, MIXED, Life, build, ids, run, until
+from .lives import FULL, MIXED, Life, build, ids, run
 from .test_publisher import fetch, published, sent
 
 
@@ -32,7 +33,8 @@ def test_batches_told_as_one_come_to_the_same(encoding: Any, groups: tuple[Layer
     for seed in range(8):
         cache, index = build(12, 8, groups=groups), Index()
         makers = {
-            name: PayloadMaker(Names.of(cache.config), encoding, Archive(4, 1 << 20)) for name in ("apart", "as one")
+            name: PayloadMaker(Names.from_config(cache.config), encoding, Archive(4, 1 << 20))
+            for name in ("apart", "as one")
         }
         consumers = {name: Consumer() for name in makers}
         for name in makers:

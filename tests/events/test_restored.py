@@ -18,8 +18,8 @@ from quire.core.records.identity import RestoredScope
 from quire.events import Follower, Index, Publisher, Status
 from quire.events.wire.names import lora_of, salt_of
 
-from ..engine.threads import until
 from ..tiers.disk.rig import Kept, prompt
+from ..waits import until
 
 ROOT = Path(__file__).resolve().parents[2]
 TENANT = Scope(lora="sql", salt="tenant")
@@ -43,7 +43,7 @@ def held(index: Index, number: int, scope: Scope | None = None) -> tuple[int, ..
 
 
 def test_an_index_is_exact_after_a_warm_restart(tmp_path: Path) -> None:
-    killed = subprocess.run([sys.executable, "-c", FIRST, str(tmp_path)], cwd=ROOT, timeout=120)
+    killed = subprocess.run([sys.executable, "-c", FIRST, str(tmp_path)], cwd=ROOT, timeout=240)
     assert killed.returncode == -9
     kept, index = Kept(tmp_path, events=True), Index()
     with (

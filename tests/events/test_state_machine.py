@@ -28,7 +28,7 @@ class Listener:
 
     def __init__(self, subject: Subject) -> None:
         config = subject.cache.config
-        self.names = Names.of(config)
+        self.names = Names.from_config(config)
         self.makers = [PayloadMaker(self.names, encoding, Archive(8, 1 << 20)) for encoding in ("map", "array")]
         self.index = Index()
         self.consumers = [Consumer(config.block_size) for _ in self.makers]

@@ -16,8 +16,9 @@ from quire.events.publish.payloads import PayloadMaker
 from quire.events.wire.names import Names
 from quire.events.wire.protocol import MARK
 
+from ..waits import until
 from .consumer import Consumer
-from .lives import build, ids, run, until
+from .lives import build, ids, run
 from .test_publisher import exact, fetch, heard, heard_by_hand, published, sent, socket
 
 SECRET = "31415926535897932384626433832795"
@@ -29,7 +30,7 @@ def test_a_name_that_no_event_can_hold_is_left_out_and_all_else_is_told(encoding
     scope = Scope(lora=ADAPTER)
     cache, index, consumer = build(64), Index(), Consumer()
     index.add("w")
-    maker = PayloadMaker(Names.of(cache.config), encoding, Archive(4, 1 << 20))
+    maker = PayloadMaker(Names.from_config(cache.config), encoding, Archive(4, 1 << 20))
     index.hear("w", *maker.make(cache.take_events(whole=True)))
     for turn in range(12):  # many of one block each, which a template writes at once
         run(cache, turn, ids(range(100 * turn, 100 * turn + 4)), scope=scope)

@@ -15,9 +15,9 @@ import ray
 from quire import Scope
 from quire.engine import Sampling
 from quire.fleet.fleet_stream import FleetLimits, FleetStream
+from quire.fleet.fleet_work import FleetWork
 from quire.fleet.on_ray.launch import RayFleet, RayFleetConfig
 from quire.fleet.on_ray.replica import ReplicaConfig
-from quire.fleet.work import FleetWork
 
 from ..serve.rig import tiny_model
 

@@ -16,14 +16,14 @@ from quire.engine import LLM, Engine, EngineConfig
 from quire.events import Status
 from quire.fleet.fleet_service import FleetService
 from quire.fleet.fleet_stream import FleetLimits
-from quire.fleet.work import FleetFull, FleetWork, LookAt, MorePieces, WorkerLost, WorkerMessage
+from quire.fleet.fleet_work import FleetFull, FleetWork, LookAt, MorePieces, WorkerLost, WorkerMessage
 from quire.fleet.worker import FleetWorker
 from quire.fleet.worker_book import WorkerAddress, WorkerBook
 from quire.serve import Server, ServeSettings, bind
-from quire.viewer.routes import Reply
+from quire.viewer.page_routes import Reply
 
-from ..engine.threads import PATIENCE, until
 from ..serve.rig import NAME, SIZES, HttpAsker, tiny_model
+from ..waits import PATIENCE, until
 
 SEED = b"0123456789abcdef"
 

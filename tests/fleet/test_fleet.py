@@ -14,8 +14,8 @@ import pytest
 from quire import Scope
 from quire.engine import Sampling
 from quire.fleet.fleet_stream import FleetLimits
+from quire.fleet.fleet_work import FleetWork
 from quire.fleet.in_flight import WorkTicket
-from quire.fleet.work import FleetWork
 from quire.serve import ApiKeys, ServeSettings
 
 from ..serve.rig import HELLO, NAME, Serving, serving

@@ -10,7 +10,7 @@ import pytest
 
 from quire.serve import ServeSettings
 from quire.viewer.many import FLEET_PATHS, WORKERS
-from quire.viewer.routes import RECEIPT, SNAPSHOT
+from quire.viewer.page_routes import RECEIPT, SNAPSHOT
 
 from ..serve.rig import NAME
 from ..viewer.browser import CONTRAST, MISSING, OVERFLOWING, WHY, WIDTHS, launched, opened, shown
@@ -113,7 +113,7 @@ def test_a_worker_that_is_lost_goes_from_the_page(browser: Browser) -> None:
         opened(browser, f"http://127.0.0.1:{some.port}/", width=390) as page,
     ):
         shown(page)
-        assert "nobody has asked yet" in page.inner_text("#headline")
+        assert "no request has come yet" in page.inner_text("#headline")
         some.alive.discard("w1")  # it answers nobody; the book has not heard of it yet
         page.wait_for_selector(".worker .chip.silent")
         some.kill("w1")

@@ -10,10 +10,10 @@ import pytest
 
 from quire import Scope, StateError
 from quire.engine import Sampling
-from quire.engine.front.feed import Piece
+from quire.engine.loop.feed import Piece
 from quire.fleet.fleet_stream import FleetLimits, FleetStream
-from quire.fleet.work import FleetWork, MorePieces, Taken, WorkerMessage
-from quire.serve.http.errors import ApiError
+from quire.fleet.fleet_work import FleetWork, MorePieces, Taken, WorkerMessage
+from quire.serve.http.api_errors import ApiError
 
 
 class Endless:

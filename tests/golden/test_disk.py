@@ -11,9 +11,9 @@ import pytest
 from quire import StateError
 from quire.tiers.disk import OpenReport
 from quire.tiers.disk.calls.owner import model_folder
-from quire.tiers.disk.examine import examine
+from quire.tiers.disk.fsck import examine
 from quire.tiers.disk.log.frames import FORMAT, HEAD_BYTES, POOLED
-from quire.tiers.disk.log.read import NAME
+from quire.tiers.disk.log.read_manifest import NAME
 from quire.tiers.disk.pages.checksum import checksum
 
 from . import kept

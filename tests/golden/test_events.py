@@ -72,5 +72,5 @@ def test_a_recording_of_a_later_format_is_refused_with_the_cure(tmp_path: Path) 
     (tmp_path / "other.qev").write_bytes(b"GIF89a")
     with pytest.raises(InputError, match="upgrade Quire"):
         list(Recording(tmp_path / "later.qev"))
-    with pytest.raises(InputError, match="no recorded stream"):
+    with pytest.raises(InputError, match="not a recorded stream"):
         list(Recording(tmp_path / "other.qev"))

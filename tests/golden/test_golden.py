@@ -18,10 +18,28 @@ VERSIONS = sorted(path.name for path in HERE.iterdir() if (path / "config.json")
 MEASURED = {"requests_per_second", "wall_requests_per_second", "cache_seconds", "wall_seconds", "series"}
 
 # Changed on purpose, by the version that wrote it.
-NEW_FIELDS = {"0.1.0": {"event_seed", "ghosts", "min_uses", "receipts", "receipt_scopes", "prefetch_share", "lasting"}}
+NEW_FIELDS = {
+    "0.1.0": {
+        "event_seed",
+        "ghosts",
+        "min_uses",
+        "resume_every",
+        "receipts",
+        "receipt_scopes",
+        "eviction_cost",
+        "compute_doubles_at",
+        "prefetch_share",
+        "lasting",
+    }
+}
 NOW_SHOWN = {
     "0.1.0": [
-        ("eviction='empty_first'", "eviction='lru', ghosts=8, min_uses=1, receipts=False, receipt_scopes=0"),
+        (
+            "eviction='empty_first'",
+            "eviction='lru', eviction_cost='tokens', compute_doubles_at=30000, ghosts=8, min_uses=1, receipts=False, "
+            "receipt_scopes=0",
+        ),
+        ("min_uses=1,", "min_uses=1, resume_every=1024,"),
         ("slots=(64, 32, 8))", "slots=(64, 32, 8), slow=False)"),
         ("slots=128)", "slots=128, slow=False)"),
         ("extra_tokens=None)", "extra_tokens=None, snapshot_decoding=None, snapshot_inside=False, pool=None)"),

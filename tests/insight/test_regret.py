@@ -19,7 +19,7 @@ from quire.insight.evaluate import NO_FULL_GROUP
 from quire.trace.record.block_ids import TraceKey
 
 from ..core.conftest import seq, serve
-from ..engine.threads import until
+from ..waits import until
 
 PAGE = 1_000_000
 IMAGE = b"the digest of an image"

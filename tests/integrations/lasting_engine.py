@@ -10,8 +10,8 @@ import numpy as np
 
 from quire import Cache, Request
 from quire.integrations.vllm.common.cache_groups import HOST, cache_config, slot_bytes
-from quire.integrations.vllm.common.identity import scope_of
-from quire.integrations.vllm.common.options import ConnectorOptions
+from quire.integrations.vllm.common.connector_options import ConnectorOptions
+from quire.integrations.vllm.common.request_identity import scope_of
 from quire.integrations.vllm.outer.outer_pages import OuterPages
 from quire.integrations.vllm.outer.page_memory import MemoryShape, PageMemory
 from quire.integrations.vllm.reports.kv_events import EventTranslator

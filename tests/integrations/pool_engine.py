@@ -11,8 +11,8 @@ import numpy as np
 
 from quire import Request, check
 from quire.integrations.vllm.common.cache_groups import HOST
-from quire.integrations.vllm.common.identity import media_of, scope_of
-from quire.integrations.vllm.common.orders import WorkerReport
+from quire.integrations.vllm.common.request_identity import media_of, scope_of
+from quire.integrations.vllm.common.worker_orders import WorkerReport
 from tests.integrations.pool_scheduler import Part, PoolScheduler, Run
 from tests.integrations.toy_parts import SIZE, Tables, ToyRequest
 
@@ -179,7 +179,7 @@ class PoolEngine(PoolScheduler):
         for request in self.texts:
             if request.num_tokens < request.num_prompt_tokens + request.max_tokens:
                 continue
-            scope, tokens = scope_of(request, self.side._epoch), np.array(request.all_token_ids, np.int32)
+            scope, tokens = scope_of(request, self.side.weights.number), np.array(request.all_token_ids, np.int32)
             media, late = (
                 media_of(request, request.num_prompt_tokens),
                 1 + 7 * (self.ahead + 1) * self.drafts + self.ahead,
@@ -193,7 +193,7 @@ class PoolEngine(PoolScheduler):
         for request in texts:
             if not request.num_tokens:
                 continue
-            scope, tokens = scope_of(request, self.side._epoch), np.array(request.all_token_ids, np.int32)
+            scope, tokens = scope_of(request, self.side.weights.number), np.array(request.all_token_ids, np.int32)
             for end in {len(tokens), *range(SIZE, len(tokens), SIZE)}:
                 media = media_of(request, min(end, request.num_prompt_tokens))
                 with self.cache.find(Request("look", tokens[:end].copy(), scope, media=media)) as found:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-from quire.integrations.vllm.common.orders import BadPage, Copy
+from quire.integrations.vllm.common.worker_orders import BadPage, Copy
 from quire.integrations.vllm.worker.host_pages import Ended
 
 Tag = Any  # what a block or a page holds; no two texts have the same

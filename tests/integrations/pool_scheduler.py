@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from quire import Cache
 from quire.integrations.vllm.common.cache_groups import cache_config, slot_bytes
-from quire.integrations.vllm.common.options import ConnectorOptions
-from quire.integrations.vllm.common.orders import StepOrders
+from quire.integrations.vllm.common.connector_options import ConnectorOptions
+from quire.integrations.vllm.common.worker_orders import StepOrders
 from quire.integrations.vllm.requests.page_stores import fresh_blocks
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.worker.worker_side import WorkerSide

@@ -11,7 +11,7 @@ import pytest
 
 from quire import Request, Scope, check
 from quire.integrations.vllm.common.cache_groups import HOST
-from quire.integrations.vllm.common.orders import BadPage, StepOrders, WorkerReport
+from quire.integrations.vllm.common.worker_orders import BadPage, StepOrders, WorkerReport
 from quire.integrations.vllm.scheduler_side import MOST_FAILURES, PATIENCE
 from tests.integrations.toy_engine import ToyEngine
 from tests.integrations.toy_parts import SIZE, ToyRequest, requests
@@ -331,6 +331,16 @@ def test_kv_of_old_weights_is_not_stored_by_who_had_no_whole_block_yet() -> None
     request.tables = [list(range(1, 8))]
     assert engine.side.order({"young": 7}, (), lambda _: request.tables).stores == []
     engine.side.finish(request)
+    engine.nothing_is_held()
+
+
+def test_what_was_looked_up_under_old_weights_is_not_held_under_new_ones() -> None:
+    """vLLM may look up and not place; nothing but the next order, or new weights, ends what the look holds."""
+    engine, waits = filled(), ask("waits")
+    assert engine.side.look(waits, 0) == 20 and engine.cache.open_finds()
+    assert engine.side.reset() is True
+    assert not engine.cache.open_finds() and engine.cache.usage(HOST).held == 0
+    engine.side.finish(waits)
     engine.nothing_is_held()
 
 

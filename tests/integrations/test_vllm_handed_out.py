@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quire.integrations.vllm.common.orders import BadPage, Copy, Part, StepOrders, WorkerReport
+from quire.integrations.vllm.common.worker_orders import BadPage, Copy, Part, StepOrders, WorkerReport
 from quire.integrations.vllm.requests.left_blocks import LeftBlocks
 from quire.integrations.vllm.requests.page_stores import fresh_blocks
 from quire.integrations.vllm.worker.worker_side import WorkerSide

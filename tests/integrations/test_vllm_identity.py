@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from quire.integrations.vllm.common.request_identity import points_of
 from tests.integrations.test_vllm_contract import ask, image, kept, run, stored
 from tests.integrations.toy_engine import ToyEngine
 
@@ -34,13 +35,26 @@ def test_what_lies_over_each_other_is_told_apart_by_all_of_it() -> None:
     engine.nothing_is_held()
 
 
-@pytest.mark.parametrize("params", [True, 7, "quire", ["quire"], [], {"quire": 7}, {"quire": {3: 4}}], ids=repr)
+POINTS = ({"quire": {"resume_points": "4"}}, {"quire": {"resume_points": [0, 8]}})
+
+
+@pytest.mark.parametrize(
+    "params", [True, 7, "quire", ["quire"], [], {"quire": 7}, {"quire": {3: 4}}, *POINTS], ids=repr
+)
 def test_params_that_are_none_stop_nobody(params: Any) -> None:
     engine, request = ToyEngine(0, hybrid=False), ask("odd", kv_transfer_params=params)
     engine.side.arrive(request)
     engine.side.hear(run(engine, stored(engine, request)))
     engine.side.finish(request)
     assert kept(engine) == 20
+
+
+def test_resume_points_that_lie_in_the_prompt_are_named() -> None:
+    many = list(range(100, 0, -1))
+    for given, named in (([8, 4, 8, 400], (4, 8)), ([], ()), (many, tuple(range(37, 101))), ("4", ()), ([0], ())):
+        request = ask("named", kv_transfer_params={"quire": {"resume_points": given}})
+        assert points_of(request, 100) == named
+    assert points_of(ask("none"), 100) == ()
 
 
 def test_a_request_without_tokens_shares_nothing() -> None:

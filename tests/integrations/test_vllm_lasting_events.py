@@ -5,8 +5,14 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import numpy as np
+
+from quire import Request, Writer
+from quire.integrations.vllm.common.cache_groups import HOST
+from quire.integrations.vllm.reports.kv_events import BlockNames, StoredBlocks
 from tests.integrations.lasting_engine import LastingEngine
 from tests.integrations.test_vllm_outer import disk_at, totals
+from tests.integrations.toy_engine import ToyEngine
 from tests.integrations.toy_parts import SIZE, ToyRequest, requests
 
 
@@ -71,3 +77,22 @@ def test_what_goes_down_to_the_disk_is_told_as_removed(tmp_path: Path) -> None:
     engine.run([anew(text, "once more")])
     assert names <= engine.published and totals(engine)["disk_read"] > len(names)
     engine.side.close()
+
+
+def test_what_is_named_late_is_told_in_runs_without_gaps() -> None:
+    """Blocks came for nobody, one between them did not: whoever names them all is told of two runs."""
+    engine, asked = ToyEngine(0, hybrid=False), requests(random.Random(4), 1)[0]
+    assert engine.events is not None and asked.num_prompt_tokens >= 4 * SIZE
+    tokens = np.array(asked.all_token_ids[: 4 * SIZE], np.int32)
+    request = Request("came", tokens)
+    writer = engine.cache.writer(request, tier=HOST)
+    assert isinstance(writer, Writer)
+    with writer:
+        writer.written(4 * SIZE, skip={0: [1]})
+    assert engine.events.take() == [] and engine.events.num_nameless == 3
+    engine.events.learn(BlockNames(asked), tokens, request)
+    names = asked.block_hashes
+    assert [(one.hashes, one.parent) for one in engine.events.take() if isinstance(one, StoredBlocks)] == [
+        ((names[0],), None),
+        ((names[2], names[3]), names[1]),
+    ]

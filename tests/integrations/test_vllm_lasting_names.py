@@ -12,10 +12,10 @@ import pytest
 
 from quire import CacheConfig, InputError, LayerGroup, TierConfig
 from quire.integrations.vllm.common.cache_groups import check_outer
-from quire.integrations.vllm.common.options import ConnectorOptions
+from quire.integrations.vllm.common.connector_options import ConnectorOptions
 from quire.integrations.vllm.outer.model_print import model_print
 from quire.integrations.vllm.outer.page_memory import MemoryShape
-from quire.integrations.vllm.reports.recording import RequestRecording
+from quire.integrations.vllm.reports.request_recording import RequestRecording
 from quire.integrations.vllm.worker.host_pages import layer_form
 from tests.integrations.test_vllm_contract import PROMPT, ask, image, run, stored
 from tests.integrations.toy_engine import ToyEngine
@@ -99,13 +99,14 @@ def test_weights_that_nobody_can_tell_need_a_namespace(tmp_path: Path) -> None:
 
 
 def test_the_form_of_a_page_is_names_shapes_and_types_of_its_layers() -> None:
-    groups = [SimpleNamespace(layer_names=["a", "b"])]
+    spec = SimpleNamespace()
+    groups = [SimpleNamespace(layer_names=["a", "b"], kv_cache_spec=spec)]
     kv = {name: np.zeros((5, 2, 8), np.float32) for name in "ab"}
     same = layer_form(groups, kv)
     assert layer_form(groups, {name: np.zeros((9, 2, 8), np.float32) for name in "ab"}) == same  # of more blocks
     assert layer_form(groups, kv | {"b": np.zeros((5, 4, 4), np.float32)}) != same
     assert layer_form(groups, kv | {"b": np.zeros((5, 2, 8), np.int32)}) != same
-    assert layer_form([SimpleNamespace(layer_names=["b", "a"])], kv) != same
+    assert layer_form([SimpleNamespace(layer_names=["b", "a"], kv_cache_spec=spec)], kv) != same
 
 
 def test_what_is_refused_below_host_memory() -> None:

@@ -12,7 +12,7 @@ import pytest
 from quire import Request
 from quire.core.outside.find import Found
 from quire.integrations.vllm.common.cache_groups import HOST
-from quire.integrations.vllm.common.orders import BadPage, Part, WorkerReport
+from quire.integrations.vllm.common.worker_orders import BadPage, Part, WorkerReport
 from quire.integrations.vllm.requests.stay_loads import StayLoads
 from tests.integrations.test_vllm_contract import PROMPT, ask, filled, kept, stored
 from tests.integrations.test_vllm_spread import go_on

@@ -14,8 +14,8 @@ import torch
 import quire.integrations.vllm as package
 from quire import InputError, MissingExtra
 from quire.integrations.vllm.common.cache_groups import cache_config, check_engine, num_slots
-from quire.integrations.vllm.common.options import ConnectorOptions, check_version, read_options
-from quire.integrations.vllm.common.orders import BadPage, Copy, Part, StepOrders, WorkerReport
+from quire.integrations.vllm.common.connector_options import ConnectorOptions, check_version, read_options
+from quire.integrations.vllm.common.worker_orders import BadPage, Copy, Part, StepOrders, WorkerReport
 from quire.integrations.vllm.worker.host_pages import HostPages, group_layers, layer_blocks
 from tests.integrations.toy_parts import FullAttentionSpec, SlidingWindowSpec
 
@@ -52,12 +52,14 @@ def test_options_are_read_by_name() -> None:
     ("extra", "words"),
     [
         ({}, "without 'host'"),
-        ({"host": "40GB", "disk": "/data"}, "disk '/data'.*how much may lie there"),
+        ({"host": "40GB", "disk": "/data"}, "disk '/data'.*its size is not given"),
         ({"host": "40GB", "disk_bytes": "1GB"}, "disk None.*a folder and a size"),
         ({"host": "40GB", "disk": "/data", "disk_bytes": "much"}, "a disk of 'much'"),
-        ({"host": "40GB", "disk": 4, "disk_bytes": "1GB"}, "disk 4.*no text"),
-        ({"host": "40GB", "shared": ""}, "shared ''.*no text"),
-        ({"host": "40GB", "record": True}, "record True.*no text"),
+        ({"host": "40GB", "disk": 4, "disk_bytes": "1GB"}, "disk 4.*not text"),
+        ({"host": "40GB", "disk": "x" * 300, "disk_bytes": "50%"}, "a disk of '50%': .*cannot be asked .File name too"),
+        ({"host": "40GB", "disk": "/", "disk_bytes": "0.00000000000001%"}, "disk '/': .*less than a byte"),
+        ({"host": "40GB", "shared": ""}, "shared ''.*not text"),
+        ({"host": "40GB", "record": True}, "record True.*not text"),
         ({"host": "40GB", "wait": "long"}, "a wait of 'long'"),
         ({"host": "40GB", "prefetch": True}, "option 'prefetch'.*none of that name"),
         ({"host": "40GB", "hots": 3}, "option 'hots'.*none of that name"),
@@ -65,6 +67,7 @@ def test_options_are_read_by_name() -> None:
         ({"host": 0}, "host memory of 0 bytes"),
         ({"host": 4096, "eviction": "fifo"}, "eviction 'fifo'"),
         ({"host": 4096, "checksums": "yes"}, "checksums 'yes'"),
+        ({"host": 4096, "keep_over_sleep": 1}, "keep_over_sleep 1"),
         ({"host": 4096, "min_load_tokens": 0}, "min_load_tokens 0"),
     ],
 )
@@ -76,8 +79,9 @@ def test_what_cannot_be_is_refused_by_name(extra: dict[str, Any], words: str) ->
 def test_a_vllm_that_was_not_tested_is_refused() -> None:
     check_version("0.32.0", False)
     check_version("0.32.1+cpu", False)
-    check_version("0.33.0", True)
-    for other in ("0.31.9", "0.33.0", "1.0"):
+    check_version("0.33.0", False)
+    check_version("0.34.0", True)
+    for other in ("0.31.9", "0.34.0", "0.3", "1.0"):
         with pytest.raises(InputError, match=r"any_version=true"):
             check_version(other, False)
 
@@ -107,18 +111,13 @@ def test_memory_is_shared_by_ranks_and_groups() -> None:
         config(*groups, host=4 * PLACE - 1, world_size=2)
 
 
-class MambaSpec(SimpleNamespace):
-    """Known by its name."""
-
-
 class NovelSpec(SimpleNamespace):
-    """Not known."""
+    """Not known by its name."""
 
 
 @pytest.mark.parametrize(
     ("groups", "words"),
     [
-        ([group(MambaSpec(block_size=16, page_size_bytes=1))], r"group 0 \(MambaSpec\): recurrent states"),
         ([group(full()), group(NovelSpec(block_size=16, page_size_bytes=1))], r"group 1 \(NovelSpec\): Quire does not"),
         ([group(full(16)), group(full(32))], r"blocks of \[16, 32\] tokens"),
         ([group(full(), is_eagle_group=True)], "draft model's layers"),

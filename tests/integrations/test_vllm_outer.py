@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from quire import InputError, Scope
-from quire.integrations.vllm.common.orders import StepOrders
+from quire.integrations.vllm.common.worker_orders import StepOrders
 from quire.integrations.vllm.outer.page_memory import FOLDER, MemoryShape, PageMemory, SharedMemoryTier, announce_region
 from quire.tiers.base import TierError
 from tests.integrations.lasting_engine import SECONDS, LastingEngine

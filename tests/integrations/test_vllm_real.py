@@ -22,10 +22,11 @@ SHARED = Path("/dev/shm")
         "--model llama --requests 30 --fault fail_load",
         "--model llama --requests 30 --fault corrupt",
         "--model gemma3 --requests 30 --device-blocks 64 --host-blocks 60 --below both --events",
+        "--model nemotron --requests 30 --device-blocks 64 --host-blocks 60 --below both --events",
     ],
 )
 def test_the_same_tokens_with_and_without_the_connector(words: str) -> None:
-    run("vllm_exact", words)
+    run("integrations.vllm_exact", words)
 
 
 @pytest.mark.slow
@@ -46,10 +47,18 @@ def test_a_worker_that_dies_ends_the_engine_and_leaves_good_pages(tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.skipif(not PYTHON.exists(), reason="no vLLM: make vllm-env")
 def test_a_killed_vllm_serves_its_first_long_prompt_from_disk() -> None:
-    run("vllm_restart", "--model llama --prompt 600")
+    run("integrations.vllm_restart", "--model llama --prompt 600")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON.exists(), reason="no vLLM: make vllm-env")
+@pytest.mark.parametrize("engine", ["host", "disk", "redis", "states", "host --only 49250 --v2"])
+def test_faults_of_others_under_vllms_own_scheduler(engine: str) -> None:
+    """tests/museum has them with a toy scheduler."""
+    run("museum.under_vllm", f"--engine {engine}")
 
 
 def run(name: str, words: str) -> None:
-    command = [str(PYTHON), "-m", f"tests.integrations.{name}", *words.split()]
+    command = [str(PYTHON), "-m", f"tests.{name}", *words.split()]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]

@@ -11,9 +11,9 @@ import pytest
 
 from quire import Cache, Request, Scope
 from quire.integrations.vllm.common.cache_groups import HOST, cache_config
-from quire.integrations.vllm.common.identity import scope_of
-from quire.integrations.vllm.common.options import ConnectorOptions
-from quire.integrations.vllm.common.orders import Copy, StepOrders, WorkerReport
+from quire.integrations.vllm.common.connector_options import ConnectorOptions
+from quire.integrations.vllm.common.request_identity import scope_of
+from quire.integrations.vllm.common.worker_orders import Copy, StepOrders, WorkerReport
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from tests.integrations.test_vllm_contract import ask, filled, kept, stored
 from tests.integrations.toy_engine import ToyEngine

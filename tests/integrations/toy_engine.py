@@ -17,12 +17,13 @@ import torch
 
 from quire import Cache, Found, Request, check
 from quire.core.records.config import Eviction
-from quire.integrations.vllm.common import orders
+from quire.integrations.vllm.common import worker_orders as orders
 from quire.integrations.vllm.common.cache_groups import HOST, cache_config, slot_bytes
-from quire.integrations.vllm.common.identity import scope_of
-from quire.integrations.vllm.common.options import ConnectorOptions
-from quire.integrations.vllm.common.orders import StepOrders, WorkerReport
+from quire.integrations.vllm.common.connector_options import ConnectorOptions
+from quire.integrations.vllm.common.request_identity import scope_of
+from quire.integrations.vllm.common.worker_orders import StepOrders, WorkerReport
 from quire.integrations.vllm.reports.kv_events import EventTranslator, StoredBlocks
+from quire.integrations.vllm.requests.state_tables import StateOffer
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.worker.host_pages import HostPages
 from quire.integrations.vllm.worker.worker_side import WorkerSide
@@ -62,7 +63,7 @@ class ToyEngine:
     ) -> None:  # fmt: skip
         self.rng, self.own = random.Random(seed), 0.25
         self.skips = 0.0  # how often one that runs is left out of a step
-        self.kv_groups, self.ranks, self.ahead, self.num_blocks = groups(hybrid), ranks, ahead, blocks
+        self.kv_groups, self.ranks, self.ahead, self.num_blocks = self.open_groups(hybrid), ranks, ahead, blocks
         tensors = [SimpleNamespace(size=blocks * STRIP * LAYERS[0])]  # groups lie over each other
         model = SimpleNamespace(kv_cache_groups=self.kv_groups, kv_cache_tensors=tensors, num_blocks=blocks)
         self.clock = 0.0
@@ -86,6 +87,10 @@ class ToyEngine:
         self._truth: dict[tuple[ToyRequest, int, int, int, int], torch.Tensor] = {}
         self.published: set[tuple[int, bytes]] = set()
         self.texts: list[ToyRequest] = []
+
+    def open_groups(self, hybrid: bool) -> list[Any]:
+        """The model's."""
+        return groups(hybrid)
 
     def open_pages(self, slots: int) -> list[HostPages]:
         """Host memory of each rank."""
@@ -137,7 +142,7 @@ class ToyEngine:
         self.side.arrive(request)
         self.waiting.append(request)
 
-    def _allocate(self, request: ToyRequest, end: int, computed: int) -> bool:
+    def allocate(self, request: ToyRequest, end: int, computed: int) -> bool:
         """Blocks up to `end`; those that a window has passed are null. False: there are too few."""
         need = -(-end // SIZE)
         for group, free in enumerate(self.free):
@@ -169,7 +174,7 @@ class ToyEngine:
         if gain is None:
             self.come(request)
             return False
-        if self.rng.random() < 0.1 or not self._allocate(request, local + gain or 1, local + gain):
+        if self.rng.random() < 0.1 or not self.allocate(request, local + gain or 1, local + gain):
             return False
         if local:  # vLLM's own hit: right bytes, in blocks that somebody computed before this step
             self.own_hits.append(Part(request, frozen(request), 0, local))
@@ -212,8 +217,7 @@ class ToyEngine:
         for request in list(self.running):
             if request not in self.running or (self.skips and self.rng.random() < self.skips):
                 continue
-            todo = max(1, request.num_tokens - request.num_computed_tokens)
-            counts[request.request_id] = min(todo, self.rng.choice([1, 3, 7, 30]))
+            counts[request.request_id] = self.chunk(request)
             if self._make_room(request, counts[request.request_id], step):
                 step.append(request)
         if not self.preempted:
@@ -221,7 +225,8 @@ class ToyEngine:
                 self.waiting.pop(0)
         scheduled = {request.request_id: counts[request.request_id] for request in step}
         tables = {request.request_id: frozen(request) for request in step}
-        ordered = self.side.order(scheduled, self.preempted, tables.__getitem__, self.fresh)
+        states = {request.request_id: self.states(request, scheduled[request.request_id]) for request in step}
+        ordered = self.side.order(scheduled, self.preempted, tables.__getitem__, self.fresh, states)
         self.fresh = []
         parts = []
         for request in step:
@@ -232,9 +237,17 @@ class ToyEngine:
         self.under_way.append(Step(ordered, parts, self.own_hits))
         self.preempted, self.own_hits = set(), []
 
+    def chunk(self, request: ToyRequest) -> int:
+        """Tokens of it that the next step computes."""
+        return min(max(1, request.num_tokens - request.num_computed_tokens), self.rng.choice([1, 3, 7, 30]))
+
+    def states(self, request: ToyRequest, count: int) -> list[StateOffer]:
+        """Recurrent states that are done when the next step has computed so many of its tokens."""
+        return []
+
     def _make_room(self, request: ToyRequest, count: int, step: list[ToyRequest]) -> bool:
         """Blocks for so many more tokens; the last that runs makes room, and may be the one that asks."""
-        while not self._allocate(request, request.num_computed_tokens + count, request.num_computed_tokens):
+        while not self.allocate(request, request.num_computed_tokens + count, request.num_computed_tokens):
             victim = self.running[-1]
             if victim in step:
                 step.remove(victim)

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from types import SimpleNamespace
 from typing import Any
 
-from quire.integrations.vllm.common.orders import Copy
+from quire.integrations.vllm.common.worker_orders import Copy
 from quire.integrations.vllm.worker.host_pages import Ended, HostPages
 
 Tables = list[list[int]]
@@ -24,6 +24,10 @@ class FullAttentionSpec(SimpleNamespace):
 
 
 class SlidingWindowSpec(SimpleNamespace):
+    """The same."""
+
+
+class MambaSpec(SimpleNamespace):
     """The same."""
 
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 os.environ.update(
@@ -34,10 +35,20 @@ SHAPES: dict[str, dict[str, Any]] = {
         "sliding_window": 96, "sliding_window_pattern": 3, "query_pre_attn_scalar": 32, "rope_theta": 1e6,
         "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2, "rope_local_base_freq": 1e4,
     },
+    "lfm2": {
+        "architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "num_hidden_layers": 4, "hidden_size": 128,
+        "layer_types": ["conv", "full_attention"] * 2, "block_dim": 128, "conv_dim": 128, "conv_L_cache": 3,
+        "block_auto_adjust_ff_dim": False,
+    },
+    "nemotron": {
+        "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "num_hidden_layers": 7,
+        "hybrid_override_pattern": "M*MM*M-", "attention_head_dim": 32, "ssm_state_size": 16, "mamba_num_heads": 4,
+        "mamba_head_dim": 32, "n_groups": 1, "conv_kernel": 4, "chunk_size": 32, "mlp_hidden_act": "relu2",
+    },
 }  # fmt: skip
 BLOCK = 32  # vLLM on the CPU: a multiple of 32
-PAGE = {"llama": 2, "gemma3": 6, "smollm2": 30}  # layers, for the size of the host memory
-PAGE_BYTES = {"llama": BLOCK * 2 * 2 * 32 * 4, "gemma3": BLOCK * 2 * 2 * 32 * 4, "smollm2": BLOCK * 2 * 3 * 64 * 4}
+PAGE = {"llama": 2, "gemma3": 6, "lfm2": 4, "nemotron": 6, "smollm2": 30}  # layers, for the size of the host memory
+PAGE_BYTES = dict.fromkeys(SHAPES, BLOCK * 2 * 2 * 32 * 4) | {"smollm2": BLOCK * 2 * 3 * 64 * 4}
 
 
 def options() -> argparse.ArgumentParser:
@@ -53,10 +64,39 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--abort", action="store_true")
     parser.add_argument("--events", action="store_true")
     parser.add_argument("--tp", type=int, default=1)
+    parser.add_argument("--multi", action="store_true", help="as the second connector of a MultiConnector")
+    parser.add_argument("--v2", action="store_true", help="vLLM's V2 model runner, its kernels interpreted: slow")
     parser.add_argument("--fault", default="")
     parser.add_argument("--below", choices=["disk", "shared", "both", "redis"], default="", help="host memory")
+    parser.add_argument("--wait", type=float, default=30.0, help="seconds: what is there counts, on a busy machine too")
     parser.add_argument("--max-len", type=int, default=640)
+    parser.add_argument(
+        "--gpu", action="store_true", help="several engines beside each other, and copies that take time"
+    )
+    parser.add_argument("--any-version", action="store_true", help="of vLLM")
     return parser
+
+
+def interpret_kernels() -> None:
+    """vLLM's V2 model runner needs Triton with a backend for the CPU, which nobody packs: its interpreter stands in.
+
+    Before vLLM is imported, and in this process only, so with one rank.
+    """
+    os.environ.update(VLLM_USE_V2_MODEL_RUNNER="1", TRITON_INTERPRET="1")
+    from triton.backends import backends
+
+    backends["cpu"] = SimpleNamespace(driver=SimpleNamespace(is_active=lambda: True))
+
+
+def leave_checkpoints_out() -> None:
+    """Mamba2 writes a state from inside a step, which the CPU's kernel of vLLM 0.32 does not return: it raises.
+
+    Without it vLLM ends a step where it keeps a state, as it does for other recurrent layers.
+    """
+    from vllm.model_executor.layers.mamba.mamba_mixer2 import MambaMixer2
+
+    if "get_kv_cache_spec" in vars(MambaMixer2):
+        del MambaMixer2.get_kv_cache_spec
 
 
 def model_folder(name: str, at: Path) -> tuple[str, dict[str, Any]]:
@@ -73,7 +113,7 @@ def model_folder(name: str, at: Path) -> tuple[str, dict[str, Any]]:
 def below(args: argparse.Namespace) -> dict[str, Any]:
     """Options of what is below host memory; folders beside the result, empty unless another run has filled them."""
     at = Path(args.out).parent / "below"
-    told: dict[str, Any] = {"wait": 30.0}  # seconds; so that what is there counts, on a busy machine too
+    told: dict[str, Any] = {"wait": args.wait}
     if args.below in ("disk", "both"):
         told |= {"disk": str(at / "disk"), "disk_bytes": "200MB"}
     if args.below in ("shared", "both"):
@@ -115,13 +155,19 @@ def engine(args: argparse.Namespace, connector: bool) -> Any:
     from vllm.config import KVTransferConfig
 
     folder, more = model_folder(args.model, Path(args.out).parent)
+    if args.model == "nemotron":
+        leave_checkpoints_out()
     if connector:
         host = args.host_blocks * PAGE[args.model] * PAGE_BYTES[args.model]
-        more["kv_transfer_config"] = KVTransferConfig(
-            kv_connector="FaultyConnector" if args.fault else "QuireConnector", kv_role="kv_both",
-            kv_connector_module_path="tests.integrations.vllm_faults" if args.fault else "quire.integrations.vllm",
-            kv_connector_extra_config={"host": host, "receipts": True} | (below(args) if args.below else {}),
-        )  # fmt: skip
+        ours = {
+            "kv_connector": "FaultyConnector" if args.fault else "QuireConnector", "kv_role": "kv_both",
+            "kv_connector_module_path": "tests.integrations.vllm_faults" if args.fault else "quire.integrations.vllm",
+            "kv_connector_extra_config": {"host": host, "receipts": True, "any_version": args.any_version}
+            | (below(args) if args.below else {}),
+        }  # fmt: skip
+        more["kv_transfer_config"] = KVTransferConfig(**(among_others(ours) if args.multi else ours))
+    if args.gpu:  # none may take a share of what is free
+        more["kv_cache_memory_bytes"] = 1 << 30
     if args.ngram:
         more["speculative_config"] = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
     if args.events:
@@ -133,6 +179,24 @@ def engine(args: argparse.Namespace, connector: bool) -> Any:
         skip_tokenizer_init=True, max_model_len=args.max_len, tensor_parallel_size=args.tp,
         distributed_executor_backend="mp" if args.tp > 1 else None, **more,
     )  # fmt: skip
+
+
+def runner_of(llm: Any) -> str:
+    """The module of the model runner that vLLM has taken, and those of its bases."""
+    worker = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker
+    return " ".join(kind.__module__ for kind in type(worker.model_runner).__mro__)
+
+
+def among_others(ours: dict[str, Any]) -> dict[str, Any]:
+    """Behind another connector of a MultiConnector, whose own failure policy counts: ours cannot set it."""
+    other = {
+        "kv_connector": "QuietConnector", "kv_role": "kv_both",
+        "kv_connector_module_path": "tests.integrations.vllm_faults",
+    }  # fmt: skip
+    return {
+        "kv_connector": "MultiConnector", "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {"connectors": [other, ours]},
+    }  # fmt: skip
 
 
 def workload(args: argparse.Namespace) -> list[tuple[str, list[int], int, bool]]:
@@ -218,14 +282,16 @@ class EventLog:
                     self.blocks -= names
 
 
-def settle(llm: Any, events: EventLog | None) -> dict[str, Any]:
+def settle(llm: Any, events: EventLog | None, num_steps: int = 3) -> dict[str, Any]:
     """What the connector says of itself when all requests are over: nothing may be held."""
     from quire import check
 
     scheduler = llm.llm_engine.engine_core.engine_core.scheduler
-    for _ in range(3):
+    for _ in range(num_steps):
         llm.llm_engine.step()
-    side = scheduler.connector.scheduler_side
+        time.sleep(0.005 if num_steps > 3 else 0)  # copies go on behind us
+    connectors = getattr(scheduler.connector, "sub_connectors", [scheduler.connector])
+    side = connectors[-1].scheduler_side
     if side.outer is not None:
         rest(side.outer)
     recorded = {}
@@ -260,13 +326,17 @@ def main() -> None:
     args = parser.parse_args()
     if args.fault and args.connector:
         os.environ["QUIRE_FAULT"] = args.fault
+    if args.v2:
+        interpret_kernels()
     llm = engine(args, args.connector)
+    if args.v2 and "v1.worker.gpu.model_runner" not in runner_of(llm):
+        raise SystemExit(f"vLLM has taken another model runner: {runner_of(llm)}")
     events = EventLog(llm) if args.events else None
     begin = time.perf_counter()
     result = serve(llm, args)
     result["seconds"] = time.perf_counter() - begin
     if args.connector:
-        result |= settle(llm, events)
+        result |= settle(llm, events, 60 if args.gpu else 3)
     shown = metrics(llm)
     result |= {"preemptions": int(shown.pop("vllm:num_preemptions", -1)), "metrics": shown}
     if args.connector and shown.get("vllm:quire_hit_tokens") != result["counts"].get("hit_tokens"):

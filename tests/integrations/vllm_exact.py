@@ -46,6 +46,16 @@ ALL = (
     "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 160 --fault spread",
     "--model llama --requests 100 --abort --async-scheduling --seed 8 --fault spread",
     "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 160 --fault spread_region",
+    "--model nemotron --requests 60 --abort --device-blocks 64 --host-blocks 96",
+    "--model nemotron --requests 60 --abort --device-blocks 64 --host-blocks 96 --fault corrupt",
+    "--model nemotron --requests 60 --abort --device-blocks 64 --host-blocks 40 --below both --events",
+    "--model nemotron --requests 60 --abort --device-blocks 64 --host-blocks 96 --async-scheduling --fault late",
+    "--model nemotron --requests 60 --abort --device-blocks 64 --host-blocks 96 --fault spread_region",
+    "--model lfm2 --requests 60 --abort --device-blocks 64 --host-blocks 60 --below disk",
+    "--model lfm2 --requests 60 --abort --device-blocks 64 --host-blocks 96 --fault corrupt",
+    "--model gemma3 --requests 60 --abort --device-blocks 64 --host-blocks 60 --multi --fault fail_load --below disk",
+    "--model llama --requests 40 --abort --v2 --fault fail_load",
+    "--model llama --requests 40 --abort --v2 --async-scheduling --fault late",
 )
 
 
@@ -66,7 +76,8 @@ def plain_run(words: list[str], at: Path, runs: dict[str, dict[str, Any]]) -> di
     own = [
         word
         for nth, word in enumerate(words)
-        if word != "--events" and not {"--fault", "--host-blocks", "--below"} & set(words[max(nth - 1, 0) : nth + 1])
+        if word not in ("--events", "--multi")
+        and not {"--fault", "--host-blocks", "--below"} & set(words[max(nth - 1, 0) : nth + 1])
     ]
     if " ".join(own) not in runs:
         runs[" ".join(own)] = run(own, at / "plain.json", False)

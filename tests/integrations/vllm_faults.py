@@ -19,12 +19,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata, SupportsHMA
 from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec, _all_workers_barrier
 
 from quire.integrations.vllm.common.cache_groups import num_slots
-from quire.integrations.vllm.common.orders import Copy
+from quire.integrations.vllm.common.worker_orders import Copy
 from quire.integrations.vllm.connector import QuireConnector
 from quire.integrations.vllm.worker.host_pages import Ended, HostPages
 from quire.integrations.vllm.worker.region_pages import RegionPages, region_pages
@@ -141,6 +142,31 @@ class LateSpec(CPUOffloadingSpec):  # type: ignore[misc]  # the same
             self.cpu_page_size_per_worker, _all_workers_barrier,
         )  # fmt: skip
         return LateWorker(kv_caches, region)
+
+
+class QuietConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # the same
+    """Another connector beside ours in a MultiConnector: it has nothing, keeps nothing and says what vLLM needs."""
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
+        return 0, False
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None: ...
+
+    def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
+        return KVConnectorMetadata()
+
+    def request_finished_all_groups(self, request: Any, block_ids: Any) -> tuple[bool, None]:
+        return False, None
+
+    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None: ...
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None: ...
+
+    def wait_for_layer_load(self, layer_name: str) -> None: ...
+
+    def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None: ...
+
+    def wait_for_save(self) -> None: ...
 
 
 class FaultyConnector(QuireConnector):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-OURS = ("connector", "reports.metrics", "worker.region_pages")
+OURS = ("connector", "reports.vllm_metrics", "worker.region_pages")
 
 
 class Role(Enum):
@@ -40,6 +40,15 @@ class Stats:
     """vLLM's connector statistics."""
 
     data: dict[str, Any] = field(default_factory=dict)
+
+
+class PromMetrics:
+    """vLLM's metrics of a connector: the classes that it is to make them of, by kind."""
+
+    def __init__(self, vllm_config: Any, metric_types: Any, labelnames: list[str], per_engine_labelvalues: Any) -> None:
+        kinds = {kind.__name__: made for kind, made in metric_types.items()}
+        self._gauge_cls, self._counter_cls = kinds["Gauge"], kinds["Counter"]
+        self.per_engine_labelvalues = per_engine_labelvalues
 
 
 class Region:
@@ -87,11 +96,12 @@ def vllm_names(version: str) -> dict[str, dict[str, Any]]:
     return names | {
         "vllm": {"__version__": version},
         f"{v1}.base": {
-            "KVConnectorBase_V1": Base, "KVConnectorMetadata": Metadata, "KVConnectorRole": Role,
+            "KVConnectorBase_V1": Base, "KVConnectorHandshakeMetadata": Metadata, "KVConnectorMetadata": Metadata,
+            "KVConnectorRole": Role,
             "KVConnectorTransferResults": SimpleNamespace, "KVConnectorWorkerMetadata": Metadata,
             "SupportsHMA": type("SupportsHMA", (), {}),
         },
-        f"{v1}.metrics": {"KVConnectorPromMetrics": type("PromMetrics", (), {}), "KVConnectorStats": Stats},
+        f"{v1}.metrics": {"KVConnectorPromMetrics": PromMetrics, "KVConnectorStats": Stats},
         f"{v1}.offloading.config": {"build_offloading_config": build},
         f"{v1}.offloading.worker": {"OffloadingConnectorWorker": Registered},
         "vllm.platforms": {"current_platform": SimpleNamespace(is_cpu=lambda: True)},

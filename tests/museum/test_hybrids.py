@@ -5,16 +5,16 @@ With the others the only state that was kept lay in tokens that nobody else has,
 
 from __future__ import annotations
 
-import pytest
-
-from quire import InputError, Request, Span
+from quire import Request, Span
 from quire.core.store import StoreName
-from quire.integrations.vllm.common.cache_groups import layer_group
-from tests.integrations.test_vllm_options import MambaSpec, group
+from quire.integrations.vllm.requests.state_tables import StateOffer
+from tests.integrations.states.state_engine import StateEngine
+from tests.integrations.toy_parts import ToyRequest
+from tests.museum.toys import carry_out
 from tests.scenarios.conftest import decode, release, start_of, tokens
-from tests.scenarios.test_junctions import ask
-from tests.scenarios.test_tails import build_talk
-from tests.scenarios.test_windows import prefill
+from tests.scenarios.groups.test_junctions import ask
+from tests.scenarios.groups.test_tails import build_talk
+from tests.scenarios.groups.test_windows import prefill
 
 
 def test_vllm_45238_the_only_checkpoint_lay_in_tokens_that_nobody_shares(store: StoreName) -> None:
@@ -46,7 +46,25 @@ def test_vllm_45238_the_second_turn_of_a_conversation_begins_where_the_first_end
     release(cache, second)
 
 
-def test_vllm_45238_under_vllm_such_a_model_is_refused() -> None:
-    """vLLM does not give connectors its states as blocks. Refused at start, instead of a cache that never hits."""
-    with pytest.raises(InputError, match="recurrent states"):
-        layer_group(1, group(MambaSpec(block_size=16, page_size_bytes=1)))
+def test_vllm_45238_under_vllm_the_second_turn_begins_at_the_last_state_that_vllm_kept() -> None:
+    """vLLM keeps states at the ends of some blocks. With the connector all of them stay, for others and for later."""
+    engine, turn = StateEngine(0), ToyRequest("turn", list(range(18)), 18)
+    serve_states(engine, turn, [0, 0, 0, 7, 8], [(1, 7, 16)])
+    later = ToyRequest("later", [*range(18), *range(30, 40)], 28)
+    assert engine.side.look(later, 0) == 16
+    engine.side.finish(later)
+    other = ToyRequest("other", [*range(14), *range(40, 50)], 24)  # the states before 16 were not kept by vLLM
+    assert engine.side.look(other, 0) == 0
+    engine.side.finish(other)
+    engine.nothing_is_held()
+
+
+def serve_states(engine: StateEngine, request: ToyRequest, states: list[int], offers: list[StateOffer]) -> None:
+    """It is computed in one step, in which vLLM names these states."""
+    assert engine.side.look(request, 0) == 0
+    request.tables = [list(range(1, 1 + len(states))), states]
+    engine.side.place(request, request.tables, 0)
+    scheduled = {request.request_id: request.num_tokens}
+    orders = engine.side.order(scheduled, (), lambda _: request.tables, (), {request.request_id: offers})
+    carry_out(engine, orders)
+    engine.side.finish(request)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from quire import Scope
-from quire.integrations.vllm.common.identity import media_of
-from quire.tiers.digest import BlockDigests
+from quire.integrations.vllm.common.request_identity import media_of
+from quire.tiers.page_digest import BlockDigests
 from tests.integrations.lasting_engine import SECONDS, LastingEngine
 from tests.integrations.test_vllm_contract import image
 from tests.integrations.test_vllm_outer import disk_at

@@ -114,7 +114,7 @@ def test_vllm_53042_a_region_whose_places_are_larger_than_was_counted(monkeypatc
         worker.register_kv_caches(kv)
     monkeypatch.setattr(Region, "chunk", slot_bytes(model, 1))
     worker.register_kv_caches(kv)
-    assert worker.worker_side.mover._worker.spec.asked <= HOST
+    assert worker.worker_side.mover.mover._worker.spec.asked <= HOST
 
 
 def entries(things: Iterable[object]) -> int:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from quire import Request
+from quire import Request, StateError
 from quire.core.store import StoreName
-from quire.engine.model.batch import Segment, pack
-from tests.scenarios.conftest import admit, build, compute, finish, run, tokens
+from quire.engine.model.packing import Segment, pack
+from tests.scenarios.conftest import admit, build, compute, finish, run, tokens, try_admit
 
 CPU = torch.device("cpu")
 
@@ -35,22 +35,23 @@ def test_sglang_38140_one_position_had_two_slots_across_steps(store: StoreName) 
     assert len(set(told.values())) == 5
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a step that runs ahead is not known to the cache yet: trim frees at once",
-)
-def test_sglang_38140_a_slot_that_a_step_under_way_writes_was_handed_out(store: StoreName) -> None:
-    """Drafts are trimmed while the step that computes them runs: their slots must stay free until it ends."""
-    cache = build(store, 4)
+def test_sglang_38140_a_slot_that_a_step_in_flight_writes_was_handed_out(store: StoreName) -> None:
+    """Drafts are taken back, or their sequence ends, while the step that computes them runs: their slots stay busy."""
+    cache = build(store, 6)
     (sequence,) = admit(cache, Request("a", tokens(range(7))))
     compute(cache, sequence)
-    finish(cache, cache.grow(sequence, tokens(range(20, 24))))  # three drafts; the step is under way
-    writes = set(sequence.slots()[2:].tolist())
-    assert writes
-    cache.trim(sequence, 4)
+    finish(cache, cache.grow(sequence, tokens(range(20, 24))))  # three drafts
+    step = cache.launch()
+    writes = set(sequence.slots()[1:].tolist())
+    with pytest.raises(StateError, match="a step in flight computes it"):
+        cache.trim(sequence, 3)
+    cache.release(sequence)
     (other,) = admit(cache, Request("b", tokens(range(50, 58))))
-    assert not writes & set(other.slots().tolist())
+    assert writes and not writes & set(other.slots().tolist())
+    assert [refusal.reason for refusal in try_admit(cache, Request("c", tokens(range(60, 68)))).refused] == ["slots"]
+    cache.commit(step, 8)
+    (later,) = admit(cache, Request("c", tokens(range(60, 68))))
+    assert writes & set(later.slots().tolist())
 
 
 def test_tensorrt_llm_15546_a_table_was_written_over_before_its_copy_ran(store: StoreName) -> None:

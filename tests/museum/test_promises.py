@@ -17,7 +17,7 @@ from tests.museum.toys import PROMPT, ask, carry_out, load, placed, right, serve
 from tests.scenarios.conftest import build, tokens
 from tests.scenarios.test_tiers import PAGE, Machine, step
 from tests.transfer.rig import Rig
-from tests.transfer.views import GROUPS, QuireSide
+from tests.transfer.sides import GROUPS, QuireSide
 
 
 def crowd(cache: Cache, name: str, first: int, blocks: int) -> int:

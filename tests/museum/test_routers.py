@@ -11,7 +11,7 @@ import pytest
 
 from quire import LayerGroup, Request
 from quire.core.store import StoreName
-from quire.integrations.vllm.common.orders import BadPage, WorkerReport
+from quire.integrations.vllm.common.worker_orders import BadPage, WorkerReport
 from quire.integrations.vllm.reports.kv_events import RemovedBlocks, StoredBlocks
 from tests.events.lives import build, ids, run
 from tests.events.test_index import Worker
@@ -38,7 +38,7 @@ def test_llm_d_router_2853_blocks_of_a_restarted_engine_stayed_in_the_index() ->
     worker.tell()
     assert index.find(ids(range(16)))["w"].tokens == 16
     again = build(partial_reuse=False)  # the same engine, an empty cache
-    maker = PayloadMaker(Names.of(again.config), "map", Archive(50, 1 << 24))
+    maker = PayloadMaker(Names.from_config(again.config), "map", Archive(50, 1 << 24))
     run(again, 1, ids(range(50, 58)))
     wish = index.hear("w", *maker.make(again.take_events()))
     assert index.find(ids(range(16))) == {} and wish is not None  # it asks for what it has not heard

@@ -13,7 +13,6 @@ import pytest
 
 from quire import Request
 from quire.transfer.wire.verdict import Key, Outcome
-from tests.events.lives import until
 from tests.integrations.lasting_engine import SECONDS, LastingEngine
 from tests.integrations.test_vllm_outer import disk_at, on_disk, served, totals
 from tests.integrations.toy_engine import ToyEngine
@@ -22,6 +21,7 @@ from tests.museum.toys import PROMPT, ask, carry_out, kept, right, serve
 from tests.scenarios.conftest import tokens
 from tests.tiers.disk.stand_ins import Faults, FaultyFiles
 from tests.transfer.rig import LIMITS, Rig
+from tests.waits import until
 
 
 class StrandingQueue:

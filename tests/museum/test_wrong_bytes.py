@@ -18,7 +18,7 @@ import torch
 from quire import InputError, Kind, Request
 from quire.core.store import StoreName
 from quire.integrations.vllm.common.cache_groups import layer_group
-from quire.integrations.vllm.common.orders import Copy, Part
+from quire.integrations.vllm.common.worker_orders import Copy, Part
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.worker.host_pages import HostPages, check_named, check_sizes, group_layers
 from quire.tiers import ArenaTier, Mover, PageLayout
@@ -174,7 +174,7 @@ def test_lmcache_4463_another_layout_under_a_new_engine(monkeypatch: pytest.Monk
     """
     groups, kv = side_tensors(index=0)
     model = SimpleNamespace(kv_cache_groups=groups, kv_cache_tensors=[SimpleNamespace(size=80)], num_blocks=5)
-    module = under_vllm(monkeypatch, version="0.33.0")
+    module = under_vllm(monkeypatch, version="0.34.0")
     with pytest.raises(InputError, match="any_version"):
         module.QuireConnector(vllm_config({"host": 1 << 20}), Role.WORKER, model)
     tries = module.QuireConnector(vllm_config({"host": 1 << 20, "any_version": True}), Role.WORKER, model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quire.integrations.vllm.common.orders import StepOrders, WorkerReport
+from quire.integrations.vllm.common.worker_orders import StepOrders, WorkerReport
 from tests.integrations.test_vllm_contract import PROMPT, ask, kept
 from tests.integrations.toy_engine import ToyEngine, frozen
 from tests.integrations.toy_parts import SIZE, ToyRequest

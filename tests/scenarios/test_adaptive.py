@@ -223,7 +223,7 @@ def test_what_came_together_goes_together(store: StoreName) -> None:
     texts = [tokens(range(1000 * number, 1000 * number + 192)) for number in range(2)]
     for clock.now, text in ((0.0, texts[0]), (1.0, texts[1])):
         run_fast(cache, text)
-    youngest_first = [reuse * NUM_AGES + age for age in range(NUM_AGES) for reuse in range(4)]
+    youngest_first = [reuse * NUM_AGES + age for age in range(NUM_AGES) for reuse in range(NUM_CELLS // NUM_AGES)]
     cache._setup.store.set_rank(0, np.array(youngest_first, np.int32), False)
     cache._registry.learners = ()
     for clock.now, name in ((10.0, 5000), (14.0, 6000), (14.0, 7000)):

@@ -23,7 +23,7 @@ def test_every_row_has_a_test_and_every_test_a_row() -> None:
     rows = Counter(ROW.findall(CATALOGUE.read_text(encoding="utf-8")))
     assert rows and max(rows.values()) == 1, rows.most_common(1)
     shown: set[str] = set()
-    for path in sorted(HERE.glob("test_*.py")):
+    for path in sorted(HERE.rglob("test_*.py")):
         if path != Path(__file__).resolve():
             tests = [
                 node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)

@@ -11,7 +11,7 @@ from quire import Cache, InputError, LayerGroup, Request, Sequence, Span, StateE
 from quire.core.store import StoreName
 
 from .conftest import admit, build, compute, finish, fork, named, release, run, start_of, tokens, try_admit
-from .test_windows import prefill
+from .groups.test_windows import prefill
 
 
 def long_prompts(count: int, length: int) -> list[Request]:
@@ -337,7 +337,7 @@ def test_no_snapshot_is_taken_inside_an_uncut_span(store: StoreName) -> None:
 
 
 def test_uncut_spans_that_cannot_be(store: StoreName) -> None:
-    """chunk-24: outside the prompt, overlapping, empty, no spans, parted by the length, with a snapshot inside."""
+    """chunk-24: outside the prompt, overlapping, empty, no spans, parted by the length, with a resume point inside."""
     cache, text = build(store, 16), tokens(range(16))
     wrong: list[tuple[str, Any]] = [
         ("it has 16 tokens", [Span(12, 17)]),
@@ -350,7 +350,7 @@ def test_uncut_spans_that_cannot_be(store: StoreName) -> None:
         with pytest.raises(InputError, match=fact):
             Request("a", text, uncut=uncut)
     with pytest.raises(InputError, match="no step ends inside the uncut span that begins at 6"):
-        Request("a", text, uncut=[Span(6, 10)], snapshots=[8])
+        Request("a", text, uncut=[Span(6, 10)], resume_points=[8])
     with pytest.raises(InputError, match="room is made for 8 of its 16 tokens"):
         cache.claim([Request("a", text, uncut=[Span(6, 10)], length=8)])
     check(cache)

@@ -239,7 +239,7 @@ def test_reading_may_wait(store: StoreName) -> None:
     assert not len(silent.take_events(timeout=None)) and len(cache.take_events(timeout=None, whole=True)) == 3
     wrongs: list[Any] = [-1, float("nan"), "1", True]
     for wrong in wrongs:
-        with pytest.raises(InputError, match="no time to wait"):
+        with pytest.raises(InputError, match="not a time to wait"):
             cache.take_events(timeout=wrong)
 
 

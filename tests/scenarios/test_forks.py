@@ -10,7 +10,7 @@ from quire.core.records.request import Int32
 from quire.core.store import StoreName
 
 from .conftest import admit, build, compute, finish, fork, release, tokens, try_admit
-from .test_windows import prefill
+from .groups.test_windows import prefill
 
 FULL, NEAR = LayerGroup("full"), LayerGroup("near", window=8)
 SINK, STATE = LayerGroup("sink", window=8, sinks=4), LayerGroup("state", snapshot_every=16)

@@ -8,7 +8,7 @@ from quire import Cache, LayerGroup, Request, Scope
 from quire.core.store import StoreName
 
 from .conftest import admit, build, compute, finish, release, start_of, tokens
-from .test_windows import prefill
+from .groups.test_windows import prefill
 
 ONE, TWO = Scope(salt="one"), Scope(salt="two")
 

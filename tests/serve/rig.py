@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from quire import check
-from quire.engine import LLM, EngineConfig, Model, of
+from quire.engine import LLM, EngineConfig, Model, from_module
 from quire.serve import Server, ServeSettings, Service, bind
 from quire.serve.any_service import AnyService
 
 from ..engine import families
-from ..engine.threads import PATIENCE, until
 from ..engine.valve import Valve
 from ..engine.words import byte_tokenizer
+from ..waits import PATIENCE, until
 
 NAME = "tiny"
 TALK = (  # a conversation in few tokens, with tools where there are some
@@ -44,7 +44,7 @@ def tiny_model(template: str = TALK) -> Model:
     """Random weights that are always the same; every byte is a token."""
     words = byte_tokenizer()
     words.chat_template = template
-    return of(families.build("llama"), words)
+    return from_module(families.build("llama"), words)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from quire import Cache, CacheConfig, InputError, QuireError, Request, Scope, Ti
 from quire.engine import Engine
 from quire.engine.step.runs.branch import Run
 from quire.serve import ApiKeys
-from quire.serve.http.auth import NOBODY, scope_of
+from quire.serve.http.auth import NO_TENANT, scope_of
 
 from .rig import HELLO, Serving, serving, tiny_model
 
@@ -78,8 +78,8 @@ def test_a_key_opens(keyed: Serving) -> None:
     [
         ([], "there is no key in it"),
         (["short"], "its key has 5 characters"),
-        (["a b sk-0123456789abcdef"], "what stands before the key is no name"),
-        (["a:b sk-0123456789abcdef"], "what stands before the key is no name"),
+        (["a b sk-0123456789abcdef"], "what stands before the key is not a tenant"),
+        (["a:b sk-0123456789abcdef"], "what stands before the key is not a tenant"),
         (["sk-0123456789abcdef", "x sk-0123456789abcdef"], "its key stands before it"),
         (["sk-0123456789abcdefü"], "visible ASCII"),
         ([f"sk-0123456789abcdef{place}" for place in range(1025)], "it has 1025 keys"),
@@ -105,7 +105,7 @@ def test_keys_come_from_a_file_or_from_the_environment(tmp_path: Path) -> None:
 
 
 def test_no_tenant_can_write_anothers_scope() -> None:
-    assert scope_of(NOBODY, None) == Scope() and scope_of(NOBODY, "s") == Scope(salt="s")
+    assert scope_of(NO_TENANT, None) == Scope() and scope_of(NO_TENANT, "s") == Scope(salt="s")
     scopes = [scope_of("a", None), scope_of("b", None), scope_of("a", "b:"), scope_of("b", "a"), scope_of("a", "b")]
     assert len({scope.key for scope in scopes}) == len(scopes)
 

@@ -13,12 +13,12 @@ import pytest
 
 from quire import InputError
 from quire.serve import ServeSettings, make_app, routes
-from quire.serve.connections import connection
-from quire.serve.endpoint import host_name
+from quire.serve.connections import http_connection as connection
+from quire.serve.http_endpoint import host_name
 from quire.serve.protocol.bodies import CompletionBody
 from quire.serve.protocol.decode import read_body
 
-from ..engine.threads import PATIENCE, until
+from ..waits import PATIENCE, until
 from .rig import HELLO, NAME, Serving, serving
 
 CHAT = "/v1/chat/completions"
@@ -27,12 +27,12 @@ CHAT = "/v1/chat/completions"
 @pytest.mark.parametrize(
     ("data", "fact"),
     [
-        (b"", "it is no JSON at character 0"),
-        (b"{", "it is no JSON"),
-        (b"\xff\xfe{}", "it is no JSON"),
+        (b"", "it is not JSON from character 0"),
+        (b"{", "it is not JSON"),
+        (b"\xff\xfe{}", "it is not JSON"),
         (b"[1]", "send a JSON object"),
         (b"null", "send a JSON object"),
-        (b'{"messages": NaN}', "it is no JSON"),
+        (b'{"messages": NaN}', "it is not JSON"),
         (b'{"seed": ' + b"9" * 5000 + b"}", "seed: it is a number beyond all bounds"),
         (b"[" * 100_000, "nested too deeply"),
     ],

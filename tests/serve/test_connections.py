@@ -23,7 +23,7 @@ from quire.serve import ServeSettings
 from quire.serve.connections import acceptor, lingering
 from quire.serve.http import exchange
 
-from ..engine.threads import PATIENCE, until
+from ..waits import PATIENCE, until
 from .rig import NAME, Serving, Wire, serving
 
 
@@ -223,7 +223,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[str, str], ssl.
     pytest.importorskip("msgspec")
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl command")
-    from tests.transfer.certificates import Authority
+    from tests.net.certificates import Authority
 
     authority = Authority(tmp_path_factory.mktemp("tls"))
     own = authority.issue("server")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.serve import ServeSettings
-from quire.serve.http.errors import ApiError
+from quire.serve.http.api_errors import ApiError
 from quire.serve.protocol import decode, extent
 from quire.serve.protocol.bodies import Body, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from quire.serve.protocol.decode import LARGE, MOST_VALUES, read_body, with_whole_numbers

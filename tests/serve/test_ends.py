@@ -23,7 +23,8 @@ import pytest
 from quire.cli import main as cli
 from quire.net.hosts import is_loopback
 
-from ..engine.threads import PATIENCE, Crew, until
+from ..engine.threads import Crew
+from ..waits import PATIENCE, until
 from .rig import HELLO, Serving, Wire, serving, tiny_model
 
 CHAT = "/v1/chat/completions"
@@ -138,7 +139,7 @@ def test_with_a_certificate_it_is_https(tmp_path: Path) -> None:
     pytest.importorskip("msgspec")
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl command")
-    from tests.transfer.certificates import Authority
+    from tests.net.certificates import Authority
 
     authority = Authority(tmp_path)
     own = authority.issue("server")
@@ -253,7 +254,7 @@ def test_a_program_that_is_told_to_end_ends(folder: str, tmp_path: Path) -> None
         seen = Path(f"/proc/{process.pid}/cmdline")
         assert not seen.exists() or KEY.encode() not in seen.read_bytes()
         rest = talk_and_end(url, partial(process.send_signal, signal.SIGTERM))
-        _, notes = process.communicate(timeout=PATIENCE)
+        _, notes = process.communicate(timeout=240)
     assert process.returncode == 0 and b'"finish_reason":"length"' in rest
     assert not find_spec("xxhash") or any(tmp_path.rglob("manifest*"))
     assert "/v1/chat/completions 200" in notes and KEY not in notes and "who are you" not in notes
@@ -294,7 +295,7 @@ def test_memory_that_cannot_suffice_is_refused_before_the_model_is_loaded(
 
 def test_without_the_extra_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['starlette'] = None; from quire.cli.main import main; sys.exit(main(['serve']))"
-    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert ran.returncode == 2 and ran.stdout == ""
     assert ran.stderr.startswith(
         "quire serve: quire.serve: it needs starlette, uvicorn, httptools, msgspec and prometheus_client ("
@@ -304,7 +305,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
 
 def test_an_open_address_without_keys_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["serve", "--host", "0.0.0.0", "--port", "0", "--model", "no/such"]) == 2
-    assert "everybody who can reach 0.0.0.0 may use this server" in capsys.readouterr().err
+    assert "everyone who can reach 0.0.0.0 may use this server" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ import pytest
 from quire import InputError
 from quire.serve import ServeSettings, generate, routes
 from quire.serve.http import exchange
-from quire.serve.inputs.prompts import decoder
+from quire.serve.inputs.prompt_tokens import decoder
 from quire.serve.protocol.decode import LARGE, read_body
 from quire.serve.protocol.large_work import LargeWork
 
-from ..engine.threads import PATIENCE, until
 from ..engine.words import byte_tokenizer
+from ..waits import PATIENCE, until
 from .rig import HELLO, Serving, serving
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"

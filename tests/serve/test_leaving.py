@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from ..engine.threads import Crew, until
+from ..engine.threads import Crew
+from ..waits import until
 from .rig import HELLO, Serving, Wire, serving
 
 CHAT = "/v1/chat/completions"

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from quire.serve import ApiKeys
 
-from ..engine.threads import until
+from ..waits import until
 from .rig import NAME, Serving, serving
 
 DASHBOARD = Path(__file__).resolve().parents[2] / "docs" / "grafana.json"

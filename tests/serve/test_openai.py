@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-openai = pytest.importorskip("openai")
+from .rig import HELLO, NAME, Serving
 
-from .rig import HELLO, NAME, Serving  # noqa: E402
+# it takes seconds to import, and every process of the tests reads this file
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("openai") is None, reason="could not import 'openai'")
 
 PLAIN: dict[str, Any] = {"model": NAME, "temperature": 0, "max_tokens": 24, **HELLO}
 TEXT: dict[str, Any] = {"model": NAME, "temperature": 0, "max_tokens": 24, "prompt": "Once upon a time there was"}
@@ -25,6 +27,8 @@ TOOLS: Any = [
 
 @pytest.fixture(scope="module")
 def client(server: Serving) -> Iterator[Any]:
+    import openai
+
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as made:
         yield made
 
@@ -168,6 +172,8 @@ def test_tools_reach_the_template(client: Any, server: Serving) -> None:
 
 
 def test_errors_are_the_clients_own(client: Any) -> None:
+    import openai
+
     with pytest.raises(openai.BadRequestError) as wrong:
         client.chat.completions.create(**{**PLAIN, "temperature": -1})
     assert wrong.value.param == "temperature" and wrong.value.type == "invalid_request_error"
@@ -180,6 +186,8 @@ def test_errors_are_the_clients_own(client: Any) -> None:
 
 
 def test_the_model_is_listed(client: Any, server: Serving) -> None:
+    import openai
+
     [model] = client.models.list().data
     assert model.id == NAME and model.max_model_len == 400
     assert client.models.retrieve(NAME).id == NAME

@@ -13,7 +13,7 @@ from quire.cli import main as cli
 from quire.engine import LLM, EngineConfig
 from quire.serve.metrics.metrics import Metrics
 
-from ..engine.threads import PATIENCE, until
+from ..waits import PATIENCE, until
 from .rig import NAME, SIZES, Serving, serving, tiny_model
 from .test_metrics import PAGE, expressions
 

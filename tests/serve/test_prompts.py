@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quire.serve.inputs.prompts import encoder
+from quire.serve.inputs.prompt_tokens import encoder
 
 from ..engine.words import byte_tokenizer
 

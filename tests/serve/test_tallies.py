@@ -28,7 +28,7 @@ def test_numbers_read_as_those_of_prometheus_itself() -> None:
     for _ in range(500):
         code, amount = dice.choice(("200", "429", "499")), dice.randrange(5)
         counter.labels("m", "0", code).inc(amount)
-        tallies.of("quire:asked", code).inc(amount)
+        tallies.number("quire:asked", code).inc(amount)
         gauge.inc(amount - 2)
         also.inc(amount - 2)
         seconds = dice.choice((0.0, 0.01, 0.3, 1, 8000.0, dice.random(), dice.expovariate(0.1)))  # bounds, too

@@ -15,7 +15,7 @@ from quire.net.lookup import Lookups
 from quire.tiers.shared.calls.crew import Crew
 from quire.trace.record.recorder import TraceRecorder
 
-from ..engine.threads import until
+from ..waits import until
 from .rig import serving
 
 SECRET = "tenant-secret"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quire.serve.http.errors import ApiError
+from quire.serve.http.api_errors import ApiError
 from quire.serve.inputs.tools import AnswerReader, AutoReader, NamedReader, RequiredReader, ToolCallDelta, plan_tools
 from quire.serve.protocol.bodies import ChatBody
 from quire.serve.protocol.decode import read_body

@@ -10,9 +10,9 @@ import pytest
 from quire import InputError
 from quire.engine import Sampling
 from quire.serve import ApiKeys, ServeSettings, Service
-from quire.viewer.routes import PATHS, RECEIPT, SNAPSHOT
+from quire.viewer.page_routes import PATHS, RECEIPT, SNAPSHOT
 
-from ..engine.threads import until
+from ..waits import until
 from .rig import HELLO, NAME, Serving, serving
 
 LOCAL = ("localhost", "127.0.0.1")

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from quire.serve.connections import connection, lingering
+from quire.serve.connections import http_connection as connection
+from quire.serve.connections import lingering
 
-from ..engine.threads import until
+from ..waits import until
 from .rig import Serving, Wire, serving
 
 HOST = b"host: x\r\n"
@@ -31,13 +32,13 @@ def told(wire: Wire) -> tuple[int, bytes, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("data", "fact"),
     [
-        (b"GARBAGE\r\n\r\n", "no HTTP"),
-        (b"GET /health HTTP/1.1\r\n" + HOST + b"bad header\r\n\r\n", "no HTTP"),
-        (b"GET /health HTTP/9.9\r\n" + HOST + b"\r\n", "no HTTP"),
-        (b"POST /v1/completions HTTP/1.1\r\n" + HOST + b"content-length: -1\r\n\r\n", "no HTTP"),
-        (b"POST /v1/completions HTTP/1.1\r\n" + HOST + b"transfer-encoding: chunked\r\n\r\nzz\r\n", "no HTTP"),
-        (b"CONNECT x:1 HTTP/1.1\r\n" + HOST + b"\r\n", "no HTTP"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "no HTTP"),
+        (b"GARBAGE\r\n\r\n", "readable HTTP"),
+        (b"GET /health HTTP/1.1\r\n" + HOST + b"bad header\r\n\r\n", "readable HTTP"),
+        (b"GET /health HTTP/9.9\r\n" + HOST + b"\r\n", "readable HTTP"),
+        (b"POST /v1/completions HTTP/1.1\r\n" + HOST + b"content-length: -1\r\n\r\n", "readable HTTP"),
+        (b"POST /v1/completions HTTP/1.1\r\n" + HOST + b"transfer-encoding: chunked\r\n\r\nzz\r\n", "readable HTTP"),
+        (b"CONNECT x:1 HTTP/1.1\r\n" + HOST + b"\r\n", "readable HTTP"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "readable HTTP"),
         (b"GET /health HTTP/1.1\r\n" + HOST + HOST + b"\r\n", "more than one host header"),
         (b"GET /health HTTP/1.1\r\n\r\n", "no Host header"),
         (
@@ -125,8 +126,10 @@ def test_a_half_closed_client_gets_its_answer(either: Serving) -> None:
             got = b""
             while part := wire.socket.recv(65536):
                 got += part
-            assert b"HTTP/1.1 200 " in got and b"connection: close" in got.lower()
+            assert b"HTTP/1.1 200 " in got
             assert (b"[DONE]" if stream else b"completion_tokens") in got
+            if not stream:  # a stream's head may leave before the server sees that nothing more comes
+                assert b"connection: close" in got.lower()
         either.until_idle()
 
 

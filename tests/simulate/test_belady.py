@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from quire import Scope
 from quire.simulate.optimum.belady import OptimumPrompt, Reuse, chain_keys, whole_blocks
 from quire.simulate.optimum.optimum_prompts import in_blocks, in_tokens
+from quire.trace.read.token_ids import TokenIds
 from quire.trace.read.trace import Trace, TraceRequest
 
 SIZE = 2
@@ -115,3 +116,25 @@ def test_tokens_can_only_be_better_than_blocks() -> None:
             Reuse(in_tokens(trace), 1).optimum(blocks * 4).hit_rate
             >= Reuse(in_blocks(trace, 4), 4).optimum(blocks).hit_rate
         )
+
+
+def test_what_the_second_half_hits_at_best() -> None:
+    """The first requests fill the cache, and are not counted."""
+    prompts = [
+        OptimumPrompt(np.array(keys, np.uint64), len(keys) + 1, len(keys)) for keys in ([1, 2], [1, 2], [1], [5])
+    ]
+    reuse = Reuse(prompts, 1)
+    assert reuse.optimum(9).hit_blocks == 3 and reuse.optimum(9, skip=2).hit_blocks == 1
+    assert reuse.optimum(9, skip=2).hit_rate == 1 / 4 and reuse.optimum(9, skip=4).hit_rate == 0
+
+
+def test_blocks_of_the_traces_own_size_need_no_tokens() -> None:
+    """Numbers of parts tell the same as the tokens they stand for, a last block that is not whole among them."""
+    asks = [
+        TraceRequest(n, n, np.array(parts), length, 1, 8)
+        for n, (parts, length) in enumerate((([1, 2, 3], 24), ([1, 2, 4], 20), ([1, 2, 3, 5], 32), ([2, 2], 16)))
+    ]
+    trace = Trace("t", asks, 8)
+    slow = [whole_blocks(TokenIds(trace).prompt(ask), 8) for ask in asks]
+    for room in (1, 2, 3, 9):
+        assert Reuse(in_blocks(trace, 8), 8).optimum(room) == Reuse(slow, 8).optimum(room)

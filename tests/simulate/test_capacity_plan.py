@@ -111,8 +111,8 @@ def test_prices_and_memories() -> None:
     assert two.tiers[2].slow and two.slow == DISK and one.slow is None, "no step waits for a disk"
     assert memories(replace(two, slow=SlowPace(read=1e9)), [GB], [GB], [0, GB])[1].slow == SlowPace(read=1e9)
     prices = Prices(worker=1.0, device=0.1, host=0.01, disk=0.001)
-    assert prices.of(Fleet(3, "exact", one)) == pytest.approx(3 * (1 + 1 + 0.2))
-    assert prices.of(Fleet(1, "exact", two)) == pytest.approx(1 + 1 + 0.2 + 0.1)
+    assert prices.per_hour(Fleet(3, "exact", one)) == pytest.approx(3 * (1 + 1 + 0.2))
+    assert prices.per_hour(Fleet(1, "exact", two)) == pytest.approx(1 + 1 + 0.2 + 0.1)
     assert Objective(2, 95).limit(1000) == (2, 50)
 
 
@@ -257,11 +257,11 @@ def test_the_screen_shows_the_fleets_around_the_chosen_one(tmp_path: Path) -> No
     [
         (["--html", "nowhere/page.html"], "there is no such folder"),
         (["--ttft", "soon"], "write 2s or 500ms"),
-        (["--ttft", "0s"], "no objective"),
+        (["--ttft", "0s"], "not an objective"),
         (["--p", "100"], "below 100"),
-        (["--most-workers", "0"], "no number of them"),
-        (["--device-sizes", "much"], "no amount of memory"),
-        (["--disk-sizes", ""], "no amount of memory"),
+        (["--most-workers", "0"], "not a number of workers"),
+        (["--device-sizes", "much"], "not an amount of memory"),
+        (["--disk-sizes", ""], "not an amount of memory"),
         (["--measured", "nowhere.json"], "make them with benchmarks/plan.py"),
     ],
 )

@@ -251,7 +251,7 @@ def test_an_overload_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["sample", "--workers", "two"], "no whole numbers"),
+        (["sample", "--workers", "two"], "not whole numbers"),
         (["sample", "--workers", "2000"], "1 to 1024"),
         (["-"], "standard input"),
         (["sample", "--html", "nowhere/page.html"], "there is no such folder"),

@@ -104,7 +104,7 @@ def planned() -> plan_page.ShownPlan:
         for count in (1, 2, 4, 8):
             fleet = Fleet(count, "exact", memory)
             soon = replace(fleets()[0], ttft_ms={"objective": 4000.0 / count}, refused=0)
-            tried.append(Tried(fleet, search.prices.of(fleet), None if count == 1 else soon))
+            tried.append(Tried(fleet, search.prices.per_hour(fleet), None if count == 1 else soon))
     tried.append(replace(tried[0], error="it holds no page"))
     every = tuple(sorted(tried, key=lambda one: one.price))
     chosen = next(one for one in every if one.keeps(search.objective))

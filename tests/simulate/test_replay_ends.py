@@ -19,7 +19,7 @@ ONE = ["replay", "sample", "--limit", "20", "--block-size", "512"]
 
 
 def ended(words: list[str], **how: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*QUIRE, *words], stderr=subprocess.PIPE, text=True, timeout=120, **how)  # type: ignore[call-overload, no-any-return]
+    return subprocess.run([*QUIRE, *words], stderr=subprocess.PIPE, text=True, timeout=240, **how)  # type: ignore[call-overload, no-any-return]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")

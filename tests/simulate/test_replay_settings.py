@@ -138,15 +138,15 @@ def test_options_become_settings() -> None:
     assert made.with_memory("device", "10GB") == made and Memory("disk", "1 TB") == Memory("disk", 10**12)
     assert made.with_memory("host", "1.5GiB").to_json()["memory"]["host"] == 3 << 29
     for size in ("ten", -1, None):
-        with pytest.raises(InputError, match=r"host memory of .*: it is no amount of memory; write 40GB, 512MiB or"):
+        with pytest.raises(InputError, match=r"host memory of .*: it is not an amount of memory; write 40GB, 512MiB"):
             made.with_memory("host", size)  # type: ignore[arg-type]
     assert made.with_memory("host", 5).with_memory("tape", 6).tiers[1:] == (
         Memory("host", 5), Memory("disk", 10**12), Memory("tape", 6),
     )  # fmt: skip
     for wrong, fact in (
         ("--device 1GB --device-blocks 3", "both say"),
-        ("--host-blocks x", "no whole numbers"),
-        ("--retain 5", "no rule"),
+        ("--host-blocks x", "not whole numbers"),
+        ("--retain 5", "not a rule"),
         ("--tier disk", "NAME=BYTES"),
         ("--link disk=3GB", "the colder tiers are host"),
     ):

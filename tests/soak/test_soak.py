@@ -32,7 +32,7 @@ def start(*options: str, code: str = "") -> subprocess.Popen[str]:
 
 def test_it_runs_without_what_cannot_be_installed() -> None:
     soak = start("--calls", "1", code=WITHOUT)
-    told, _ = soak.communicate(timeout=120)
+    told, _ = soak.communicate(timeout=240)
     assert soak.returncode == 0, told
     assert "transfer is left out: " in told and "events is left out: " in told
     assert "calls compiled" in told.splitlines()[-1] and "0 failures" in told.splitlines()[-1]

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from quire.core.records.errors import InputError, UnknownError
 from quire.core.records.plan import NO_MOVES, Kind, Plan
 from quire.tiers import PageLayout, TierInfo
-from quire.tiers.batch import Ground, gather
+from quire.tiers import move_batch as batches
+from quire.tiers.move_batch import Ground, by_key, gather
 
-from .stand_ins import Row, plan_of
+from .stand_ins import Row, plan_of, rows_among
 
 ON, OFF, COPY, SWAP = Kind.ONBOARD, Kind.OFFLOAD, Kind.COPY, Kind.EXCHANGE
 LAYOUTS = (PageLayout(32, planes=2), PageLayout(24))
@@ -189,3 +190,21 @@ def test_tiers_must_fit_the_layouts() -> None:
         Ground([TierInfo("x", (1, 1), (32, 25))], LAYOUTS, BLOCK)
     with pytest.raises(InputError, match="block size 0"):
         Ground([], [], 0)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=40))
+def test_moves_that_share_no_place_gather_by_their_keys_alone(keys: list[int]) -> None:
+    sources, targets = list(range(len(keys))), list(range(len(keys), 2 * len(keys)))
+    found = by_key(np.array(keys, np.int64))
+    assert [part.tolist() for part in found] == gather(keys, sources, targets, [False] * len(keys))
+
+
+@settings(deadline=None)
+@given(st.lists(rows_among([(40, 4), (40, 4)], BLOCK), max_size=8))
+def test_arrays_and_the_loop_find_the_same_batches(rows: list[Row]) -> None:
+    found, place = [], Ground([TierInfo(name, (40, 4), (32, 24)) for name in ("device", "host")], LAYOUTS, BLOCK)
+    for many in (0, 1 << 30):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(batches, "MANY", many)
+            found.append(place.batches(place.check(plan_of(0, *rows))))
+    assert found[0] == found[1]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from quire import InputError, Scope
-from quire.tiers.digest import (
+from quire.tiers.page_digest import (
     NAME_BYTES,
     TAG_BYTES,
     BlockDigests,
@@ -113,7 +113,7 @@ def test_covering_can_be_told_from_digests() -> None:
 
 def test_names_are_the_same_in_another_process() -> None:
     code = (
-        "import numpy as np; from quire import Scope; from quire.tiers.digest import BlockDigests;"
+        "import numpy as np; from quire import Scope; from quire.tiers.page_digest import BlockDigests;"
         "d = BlockDigests(bytes(range(32)), Scope(lora=5, salt='x'), 16); d.extend(np.arange(100, dtype=np.int32));"
         "print(d.page(5, 3).hex())"
     )
@@ -127,7 +127,7 @@ def test_what_is_no_fingerprint_and_no_text_is_refused() -> None:
     for wrong in (b"", bytes(31), "a" * 32, None):
         with pytest.raises(InputError, match="fingerprint"):
             BlockDigests(wrong, Scope(), 16)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="no size"):
+    with pytest.raises(InputError, match="not a size"):
         BlockDigests(PRINT, Scope(), 0)
     with pytest.raises(InputError, match="three per token"):
         digests(words=np.zeros((99, 3), np.uint64))

@@ -11,7 +11,7 @@ from quire.core.records.errors import InputError
 from quire.core.records.plan import Kind
 from quire.tiers import ArenaTier, Bytes, Mover, PageLayout, Tier, TierInfo
 from quire.tiers.base import check_pools, pools_in
-from quire.tiers.batch import Ground
+from quire.tiers.move_batch import Ground
 from quire.tiers.shared.ground import _touched
 
 from .conformance import contents, fill

@@ -1,6 +1,6 @@
 """Readers of traces, logs and models' shapes under mutated input: the documented error, or a sound answer.
 
-By hand: python -m tests.trace.decoding --cases 1000000 --seed 1 [--what traces|logs|shapes]
+By hand: python -m tests.trace.decoding --cases 1000000 --seed 1 [--what traces|logs|shapes|sessions]
 """
 
 from __future__ import annotations
@@ -22,24 +22,43 @@ from quire import InputError, QuireError
 from quire.simulate.play.player import play
 from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.simulate.setup.shape import find_shape
-from quire.trace.logs.make import Made, MakeOptions, make
+from quire.trace.logs.make import Made, MakeOptions, make, make_sessions
 from quire.trace.read.lines import LONGEST, LONGEST_LINE, TraceError
 from quire.trace.read.trace import Trace, read_trace
 
 from .logs import KEY
 from .mutations import WHOLE, as_json, changed, damaged, deep
 
-MOONCAKE = {"timestamp": 27482, "input_length": 700, "output_length": 52, "hash_ids": [46, 47]}
+MOONCAKE = {
+    "timestamp": 27482, "input_length": 700, "output_length": 52, "hash_ids": [46, 47], "session": 9,
+    "finish": "tool_calls", "back": "soon", "interrupted": [3, 2, 400], "quire": {"trace": 2},
+}  # fmt: skip
 OWN: dict[str, Any] = {
     "time_ms": 12.5, "prompt": [["system", 100], [7, 20], [None, 3]], "output_tokens": 5, "priority": -3,
     "reuse": False, "scope": {"lora": "a", "salt": 7, "epoch": "x"},
-    "retain": [[0, 60, 80], [60, None, 20, 1.5]], "id": "r-1",
+    "retain": [[0, 60, 80], [60, None, 20, 1.5]], "id": "r-1", "session": "ann", "finish": "stop",
+    "interrupted": [3, 2, 400], "back": "never",
 }  # fmt: skip
 WORDS = [b"null", b"true", b"[", b"]", b"{", b"}", b":", b",", b'"', b"\n", b"\r", b"\\u0000", b"\\ud800", b"\xff",
          b'"prompt"', b'"hash_ids"', b'"scope"', b'"retain"', b"\x1f\x8b", b" " * 99]  # fmt: skip
 
+SESSION: dict[str, Any] = {
+    "id": "s", "block_size": 4, "hash_id_scope": "local", "requests": [
+        {"t": 0, "type": "n", "in": 9, "out": 2, "hash_ids": [1, 2], "stop": "tool_use"},
+        {"t": 1.5, "type": "subagent", "requests": [
+            {"t": 0, "type": "s", "in": 4, "out": 0, "hash_ids": [7], "stop": "end_turn"}]},
+        {"t": 9, "type": "n", "in": 12, "out": 2, "hash_ids": [1, 2, 3], "stop": ""},
+    ],
+}  # fmt: skip
 LOGGED: list[Any] = [
-    {"time": 12.5, "prompt": [1, 2, 3, 4], "usage": {"completion_tokens": 3, "prompt_tokens": 4}, "model": "a"},
+    {
+        "time": 12.5,
+        "prompt": [1, 2, 3, 4],
+        "usage": {"completion_tokens": 3, "prompt_tokens": 4},
+        "model": "a",
+        "session_id": "ann",
+        "choices": [{"finish_reason": "stop"}],
+    },
     {"time": 13, "body": {"prompt": [[1, 2], [3]], "cache_salt": "x"}, "response": {"usage": {"output_tokens": 3}}},
     {"timestamp": 5, "usage": {"prompt_tokens": 700, "completion_tokens": 3}},
     b"2023-11-16 18:17:03.9799600,4808,10",
@@ -208,10 +227,45 @@ class Logs:
         return "read"
 
 
-WHAT: dict[str, type[Traces] | type[Logs] | type[Shapes]] = {"traces": Traces, "logs": Logs, "shapes": Shapes}
+class Sessions:
+    """A recorded session beside a sound one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.sound, self.out = folder / "a.json", folder / "b.json", folder / "made.jsonl"
+        self.sound.write_bytes(as_json(SESSION))
+        self.text = bytearray()
+        self.made: Made | None = None
+
+    def make(self, draw: Random) -> int:
+        """Write one."""
+        text = as_json(changed(draw, SESSION) if draw.random() < 0.7 else SESSION)
+        text = damaged(draw, text, LOG_WORDS) if draw.random() < 0.4 else text
+        self.path.write_bytes(deep(draw) if draw.random() < 0.02 else text)
+        return len(text)
+
+    def read(self, draw: Random) -> None:
+        """As the tool does."""
+        options = MakeOptions(block_size=draw.choice([None, 4, 8]), skip_bad=draw.random() < 0.5, rate=0.1)
+        self.made, self.text = None, bytearray()
+        self.made = make_sessions("weka", [str(self.path), str(self.sound)], options, self.text.extend)
+
+    def check(self, draw: Random, wrong: QuireError | None) -> str:
+        """What was made can be replayed."""
+        if wrong is not None:
+            assert isinstance(wrong, TraceError) and wrong.line == 0, wrong
+            return "refused"
+        assert self.made is not None
+        self.out.write_bytes(self.text)
+        trace = read_trace(self.out)
+        assert len(trace) == self.made.requests and all(ask.session is not None for ask in trace)
+        return "read"
 
 
-def run_case(target: Traces | Logs | Shapes, seed: int, number: int) -> str:
+Target = Traces | Logs | Shapes | Sessions
+WHAT: dict[str, type[Target]] = {"traces": Traces, "logs": Logs, "shapes": Shapes, "sessions": Sessions}
+
+
+def run_case(target: Target, seed: int, number: int) -> str:
     """One case, the same for the same numbers."""
     draw = Random(f"{seed}.{number}")
     size = target.make(draw)

@@ -14,7 +14,7 @@ from quire.trace.read.trace import read_trace
 from .decoding import SHAPE, run
 
 
-@pytest.mark.parametrize(("what", "cases"), [("traces", 2500), ("logs", 300), ("shapes", 2500)])
+@pytest.mark.parametrize(("what", "cases"), [("traces", 2500), ("logs", 300), ("shapes", 2500), ("sessions", 150)])
 def test_a_mutated_file_is_refused_with_the_documented_error_or_read_soundly(what: str, cases: int) -> None:
     ends = run(what, cases, seed=7)
     assert sum(ends.values()) == cases and ends["refused"] > cases // 10 and ends["read"] > cases // 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from quire import InputError, Scope
 from quire.trace.read.lines import TraceError
 from quire.trace.read.token_ids import TokenIds
-from quire.trace.read.trace import SAMPLE, Trace, TraceRequest, read_trace, share_token, shared
+from quire.trace.read.trace import SAMPLE, SAMPLE_AGENTS, Trace, TraceRequest, read_trace, share_token, shared
 
 GOOD = {"timestamp": 0, "input_length": 700, "output_length": 5, "hash_ids": [0, 1]}
 OWN = {"time_ms": 0, "prompt": [["system", 100], [None, 20]], "output_tokens": 5}
@@ -113,6 +114,19 @@ def test_the_sample_is_the_first_thousand_requests_of_the_public_trace() -> None
     assert len(trace) == 1000 and trace.num_tokens == 13_732_944 and trace.skipped == ()
     assert read_trace("sample", limit=7).longest == max(ask.length + ask.output for ask in trace.head(7))
     assert {"LICENSE.txt", "NOTICE.txt"} <= {path.name for path in SAMPLE.parent.iterdir()}
+
+
+def test_the_sample_of_agents_has_sessions_and_reasons() -> None:
+    trace = read_trace("sample-agents")
+    assert len(trace) == 1000 and trace.unit == 512 and len({ask.session for ask in trace}) == 36
+    assert Counter(ask.finish for ask in trace).keys() == {"tool_calls", "stop", None}
+    first, again = [ask for ask in trace if ask.session == 0][:2]
+    assert shared(first, again) > 0.9 * first.length, "an agent goes on from what it has said"
+    other = next(ask for ask in trace if ask.session == 1)
+    assert shared(first, other) == 0, "ids of a session are its own"
+    notice = (SAMPLE.parent / "NOTICE.txt").read_text(encoding="utf-8")
+    assert SAMPLE_AGENTS.name in notice and "kv-cache-tester" in notice
+    assert SAMPLE_AGENTS.stat().st_size < 100_000
 
 
 BAD = {

@@ -60,7 +60,7 @@ def test_what_a_log_says_becomes_lines_of_lengths_and_ids(tmp_path: Path, words:
     assert rows == [(0, talk, 7), (1500, 6, 5), (1750, 3, 4), (1750, 5, 4), (2500, own, 3), (3500, 3, 0)]
     assert made.times == "field 'created_at' (s since the epoch)" and made.summary["without_output"] == 1
     first, last = lines_of(path)[0]["quire"], lines_of(path)[-1]["quire"]
-    assert first == {"trace": 1, "block_size": 16, "from": "requests", "began": "2025-11-16T10:46:40.500Z",
+    assert first == {"trace": 2, "block_size": 16, "from": "requests", "began": "2025-11-16T10:46:40.500Z",
                      "key": KEY.fingerprint}  # fmt: skip
     assert last["end"]["requests"] == 6 and set(lines_of(path)[1]) == {
         "timestamp", "input_length", "output_length", "hash_ids"
@@ -195,7 +195,7 @@ def test_times_that_are_told_and_times_that_are_not_there(tmp_path: Path) -> Non
     line = {"prompt": [1, 2], "output_tokens": 1}
     for wrong, fact in (
         (line, "it has no time that is known by name; name its field"),
-        ({**line, "ts": 12.5}, "the time ts is 12.5, which is no time since the epoch; say what it counts"),
+        ({**line, "ts": 12.5}, "the time ts is 12.5, which is not a time since the epoch; say what it counts"),
         ({**line, "ts": True}, "it has no time that is known by name"),
         ({**line, "ts": "later"}, "it has no time that is known by name"),
     ):
@@ -262,7 +262,7 @@ def test_a_row_that_is_wrong_is_told_by_its_line(tmp_path: Path) -> None:
         ("2023-11-16 18:17:05,x,1", "line 4: its prompt has None tokens"),
         ("2023-11-16 18:17:05,0,1", "line 4: its prompt has 0 tokens"),
         ("2023-11-16 18:17:05,1,99999999999", "line 4: its answer has 99999999999 tokens"),
-        ('2023-11-16 18:17:05,"1,1', "line 4: it is no row of a table"),
+        ('2023-11-16 18:17:05,"1,1', "line 4: it is not a row of a table"),
         ("yesterday,1,1", "line 4: the time TIMESTAMP is 'yesterday'"),
     ):
         with pytest.raises(TraceError, match=fact):
@@ -303,6 +303,46 @@ def test_days_are_joined_in_time_and_by_their_key(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="it has lengths, and what came before has traces"):
         (tmp_path / "t.csv").write_text(TABLE)
         make([days[0], tmp_path / "t.csv"], MakeOptions(), KEY, lambda _: None)
+
+
+def test_traces_whose_ids_only_count_are_not_joined(tmp_path: Path) -> None:
+    recorded = {"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [0], "session": 0}
+    kinds: list[dict[str, Any]] = [
+        {"from": "weka"}, {"from": "aiperf"}, {"from": "lengths", "sharing": "unknown"}, {"from": "traces"}
+    ]  # fmt: skip
+    paths = []
+    for number, said in enumerate(kinds):
+        paths.append(write_log(tmp_path / f"{number}.jsonl", [{**recorded, "quire": {"trace": 2, **said}}]))
+    weka, aiperf, lengths, shares = paths
+    for first, second in ((weka, aiperf), (weka, weka), (shares, weka), (lengths, shares), (shares, lengths)):
+        with pytest.raises(InputError, match="only count blocks: equal ones would be taken for equal text; make one"):
+            make([first, second], MakeOptions(skip_bad=True), KEY, lambda _: None)
+    assert make([lengths, lengths], MakeOptions(), KEY, lambda _: None).requests == 2, "nobody looks at their ids"
+    with (tmp_path / "one").open("wb") as file:
+        assert make([weka], MakeOptions(block_size=512), KEY, file.write).requests == 1
+    with pytest.raises(InputError, match="only count blocks"):
+        make([tmp_path / "one", shares], MakeOptions(), KEY, lambda _: None)
+
+
+def test_an_output_takes_the_place_of_nothing_that_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = write_log(tmp_path / "log.jsonl", of_tokens([[1] * 40]))
+    key, said = tmp_path / "key", log.read_bytes()
+    key.write_bytes(b"k" * 32)
+    (tmp_path / "link").symlink_to(log)
+    for words in ([str(log), "-o", str(log)], [str(log), "-o", str(tmp_path / "link")],
+                  [str(log), "--key-file", str(key), "-o", str(key)]):  # fmt: skip
+        assert main(["trace", "make", *words]) == 2
+        assert "which is read for it; name another file" in capsys.readouterr().err
+    session = {"block_size": 64, "requests": [{"t": 0, "type": "s", "in": 1, "out": 1, "hash_ids": []}]}
+    file = write_log(tmp_path / "sessions.json", [session])
+    words = ["trace", "make", "--from", "weka", "--rate", "1", str(tmp_path), "-o"]
+    assert main([*words, str(file)]) == 2 and main([*words, str(tmp_path / "new.jsonl")]) == 0
+    assert log.read_bytes() == said and key.read_bytes() == b"k" * 32 and json.loads(file.read_text()) == session
+
+
+def test_a_rate_gives_no_times_that_no_reader_takes(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"line 2: at 1e-300 requests per second it comes after 1e\+15 ms; give a hi"):
+        made_of(tmp_path, of_tokens([[1] * 40] * 3), rate=1e-300)
 
 
 def test_a_traces_own_block_size_is_heard_and_may_not_be_contradicted(tmp_path: Path) -> None:

@@ -23,23 +23,23 @@ import numpy as np
 from quire.core.records.errors import InputError, QuireError
 from quire.core.records.span import Span
 from quire.net.address import split
-from quire.net.seal import Seal
+from quire.net.hmac_authentication import HmacAuthentication
+from quire.transfer.geometry.byte_rows import from_bytes, to_bytes
 from quire.transfer.geometry.ranks import Grid
-from quire.transfer.geometry.rows import from_bytes, to_bytes
 from quire.transfer.geometry.shards import PageShape, Section, Shard
 from quire.transfer.geometry.slices import Spans
 from quire.transfer.links.connection import DATA, DONE, MESSAGE, Broken, Connection
 from quire.transfer.links.sockets import WRONG
 from quire.transfer.links.tcp import WORD, TcpLink
 from quire.transfer.links.writes import WRITE
-from quire.transfer.session.receiving import Receiving
+from quire.transfer.session.receiving_session import Receiving
 from quire.transfer.wire import messages as wire
 from quire.transfer.wire.aux import Aux, AuxRoom, _tag, pack, unpack, with_logits
 from quire.transfer.wire.layout import from_hello, hello, layout_of, misfits, uncovered
 from quire.transfer.wire.verdict import Key, Limits
 
 from .rig import Rig
-from .views import GROUPS, QuireSide
+from .sides import GROUPS, QuireSide
 
 KEY, SECRET, ROOM = Key("r", 1), b"sixteen bytes or more", AuxRoom(logits=4096)
 MEASURED = 61  # every so many cases memory is looked at
@@ -121,7 +121,7 @@ def link_target() -> Target:
     pages = [page.copy() for page in link.pages]
 
     def read(data: bytes) -> None:
-        connection = Connection("x@1.2.3.4:5", Seal(SECRET, "b", dialled=False), link, 0.0)
+        connection = Connection("x@1.2.3.4:5", HmacAuthentication(SECRET, "b", dialled=False), link, 0.0)
         views = link.frame(connection, data[0], data[1:]) if data else None
         for view in views or ():  # nothing but the door's slots, or nowhere
             view[:] = bytes(len(view))
@@ -138,10 +138,10 @@ def link_target() -> Target:
 
 
 def greeting_target() -> Target:
-    samples = [Seal(SECRET, name, dialled=False).greeting() for name in ("a", "x" * 200, "\u00e9")]
+    samples = [HmacAuthentication(SECRET, name, dialled=False).greeting() for name in ("a", "x" * 200, "\u00e9")]
 
     def read(data: bytes) -> None:
-        seal = Seal(SECRET, "me", dialled=True)
+        seal = HmacAuthentication(SECRET, "me", dialled=True)
         seal.greeted(data.ljust(len(samples[0]), b"\0")[: len(samples[0])])
         assert not seal.proven(data[:32].ljust(32, b"\0"))
 
@@ -150,8 +150,8 @@ def greeting_target() -> Target:
 
 def order_target() -> Target:
     from quire.core.records.identity import Scope
-    from quire.engine.choose.sampling import Sampling
-    from quire.engine.disagg import orders
+    from quire.engine.disagg import prefill_orders as orders
+    from quire.engine.sampling.params import Sampling
 
     tokens = np.arange(9, dtype=np.int32)
     scopes = [Scope(), Scope("lora", b"salt", 3), Scope(5, "x", None)]

@@ -9,13 +9,13 @@ from quire import Request
 from quire.transfer.endpoint import Endpoint
 from quire.transfer.geometry.ranks import Source
 from quire.transfer.links.local import LocalHub
-from quire.transfer.session.receiving import Receiving
-from quire.transfer.session.registry import Session
+from quire.transfer.session.endpoint_registry import Session
+from quire.transfer.session.receiving_session import Receiving
 from quire.transfer.wire.aux import Aux
 from quire.transfer.wire.layout import layout_of
 from quire.transfer.wire.verdict import Key, Limits
 
-from .views import QuireSide, Side
+from .sides import QuireSide, Side
 
 LIMITS = Limits(lease=30, transfer=10, grace=10, parked=120)
 FIRST = Aux(first_tokens=(7,))

@@ -16,12 +16,12 @@ import numpy as np
 
 from quire import LayerGroup, Request, Span
 from quire.transfer.endpoint import Endpoint
+from quire.transfer.geometry.byte_rows import Rows
 from quire.transfer.geometry.ranks import Grid, Source
-from quire.transfer.geometry.rows import Rows
 from quire.transfer.geometry.shards import PageShape, Section, Shard
 from quire.transfer.geometry.slices import nowhere
 from quire.transfer.links.local import LocalHub, LocalLink
-from quire.transfer.session.registry import Session
+from quire.transfer.session.endpoint_registry import Session
 from quire.transfer.views.view import CacheShape, Landing, Offer
 from quire.transfer.wire.aux import Aux
 from quire.transfer.wire.layout import layout_of
@@ -132,7 +132,7 @@ def check_index(end: Endpoint) -> None:
     for key, dispatch in registry.dispatches.items():
         sent |= {(peer, key) for peer in dispatch.session.receivers}
     for key, arrival in registry.arrivals.items():
-        received |= {(peer, key) for peer in arrival.session.told}
+        received |= {(peer, key) for peer in arrival.session.writers}
     for index, pairs in ((registry.sent_to, sent), (registry.received_from, received)):
         peers = {peer for peer, _ in pairs}
         assert len(index) == len(peers) and {(p, key) for p in peers for key in index.keys_of(p)} == pairs

@@ -20,11 +20,11 @@ from quire import check
 from quire.transfer.endpoint import Endpoint
 from quire.transfer.geometry.ranks import Source
 from quire.transfer.geometry.slices import Places
-from quire.transfer.session.registry import Session
+from quire.transfer.session.endpoint_registry import Session
 from quire.transfer.wire.verdict import Key, Outcome
 
 from .rig import received
-from .views import QuireSide, landed_right
+from .sides import QuireSide, landed_right
 from .worker import GROUPS, LIMITS, PAGE, make_end, request, serve
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,8 @@ from quire import Request, check
 from quire.core.records.errors import StateError
 from quire.transfer import Aux, Endpoint, EndpointThread, Key, Landing, Outcome, Session, Source, TcpLink, layout_of
 
-from .raw_peer import SECRET
-from .views import QuireSide, landed_right, tokens
+from .links.raw_peer import SECRET
+from .sides import QuireSide, landed_right, tokens
 
 
 def make(name: str) -> tuple[EndpointThread, TcpLink, QuireSide]:

@@ -39,7 +39,7 @@ def test_the_other_is_killed_over_nixl(killed: str, seed: int) -> None:
 @pytest.mark.parametrize("link", ["tcp", pytest.param("nixl", marks=needs_nixl)])
 def test_a_sender_that_freezes_and_goes_on_leaves_nothing_stuck(link: str) -> None:
     command = [sys.executable, "-m", "tests.transfer.frozen", link]
-    ran = subprocess.run(command, cwd=ROOT, env=PAGE_BY_PAGE, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(command, cwd=ROOT, env=PAGE_BY_PAGE, capture_output=True, text=True, timeout=240)
     if ran.returncode == -signal.SIGSEGV and "quire/transfer/links/nixl.py" in ran.stderr:
         pytest.xfail(f"UCX has crashed:\n{ran.stderr[-2000:]}")
     assert ran.returncode == 0, ran.stderr[-4000:]

@@ -14,7 +14,7 @@ from quire.transfer.wire import messages as wire
 from quire.transfer.wire.layout import hello
 
 from .rig import Rig
-from .views import GROUPS, ListSide, StagedSide, tokens
+from .sides import GROUPS, ListSide, StagedSide, tokens
 
 TOKEN = 424_242  # of every prompt: in no number that is shown
 SECRET = b"do-not-show-this-secret"

@@ -20,7 +20,7 @@ from quire.transfer.wire.layout import layout_of
 from quire.transfer.wire.verdict import Key, Limits
 
 from .rig import received
-from .views import QuireSide, tokens
+from .sides import QuireSide, tokens
 
 os.environ.setdefault("UCX_NET_DEVICES", "lo")
 os.environ.setdefault("UCX_TLS", "cma,tcp,self")

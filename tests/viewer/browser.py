@@ -99,7 +99,7 @@ def opened(browser: Browser, url: str, width: int = 1400, errors: int = 0, **opt
     """The page as somebody sees it; nothing but `errors` lines may stand in its console."""
     context = browser.new_context(viewport={"width": width, "height": 900}, **options)
     page, told = context.new_page(), list[str]()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)
     page.on("console", lambda line: told.append(line.text))
     page.on("pageerror", lambda wrong: told.append(str(wrong)))
     page.on("request", lambda asked: told.append(asked.url) if not asked.url.startswith(url) else None)

@@ -134,7 +134,7 @@ def test_an_empty_cache_says_so(browser: Browser) -> None:
     with Viewer(demo_cache(64, 64, 4)) as viewer, opened(browser, viewer.url, width=390) as page:
         shown(page)
         assert "The cache is empty" in page.inner_text("#headline")
-        assert "Nobody is asking" in page.inner_text(".requests") and "Nothing is cached yet" in page.inner_text(
+        assert "No request right now" in page.inner_text(".requests") and "Nothing is cached yet" in page.inner_text(
             "#prefixes"
         )
         assert page.evaluate(OVERFLOWING) == []

@@ -25,6 +25,7 @@ from quire import (
 from quire.cli.demo import demo_model
 from quire.cli.simulate import replay_command
 from quire.core.store import tell_slow_store
+from quire.simulate import ReplaySettings, read_trace, replay
 
 BUDGET = 8
 BLOCK = 4
@@ -37,6 +38,9 @@ _PRESSED = [
 _ON_A_TRACE = """
 -- The same on real traffic: 1,000 recorded requests, batches of 32, memory for 1,000 + 4,000 blocks of 512 tokens, the
 least recently used goes first --
+"""
+_OF_AGENTS = """
+-- Agents ask again and again with all they have said: 1,000 recorded requests of 36 coding sessions --
 """
 
 
@@ -56,11 +60,24 @@ def main(argv: list[str] | None = None) -> int:
     print(_verdict(apart, together))
     print(_ON_A_TRACE)
     failed = replay_command.main(["sample", "--compare", *_PRESSED])
+    _show_agents()
     if argv != ["--no-model"]:
         failed = demo_model.main() or failed
     print("\nNext: docs/tutorial.md shows this in an engine; docs/walk.md follows one request through the files.")
     print(f"See a cache at work in your browser: {_this_python()} -m quire.viewer")
     return failed if together <= BUDGET < apart else 1
+
+
+def _show_agents() -> None:
+    """What memory is worth where nearly all of a prompt was there before."""
+    print(_OF_AGENTS)
+    trace = read_trace("sample-agents")
+    for host in ("0", "100GB"):
+        settings = ReplaySettings(block_size=64, prefill_only=True).with_memory("host", host)
+        report = replay(trace, settings, causes=False)
+        beside = "alone" if host == "0" else f"and {host} of host memory"
+        print(f"   40GB of device memory {beside}: {report.hit_rate:.0%} of the prompt tokens are not computed again")
+    print("   quire replay sample-agents shows more; with --hints finish, what it is worth to say how a request ended.")
 
 
 def _this_python() -> str:
@@ -148,7 +165,7 @@ def _tokens(*spans: tuple[int, int]) -> np.ndarray[tuple[int], np.dtype[np.int32
 
 
 class Stage:
-    """The cache of the story, and names for its pages as told by its own events."""
+    """The cache of the story, and names for its pages, from its own events."""
 
     def __init__(self) -> None:
         tiers = (TierConfig("device", 6), TierConfig("host", 4))

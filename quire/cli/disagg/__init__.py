@@ -103,13 +103,13 @@ def as_sender(settings: StageSettings) -> int:
         (lost,) = me.until(lambda: not me.end.num_open)
         after = (time.monotonic() - begin) * 1e3
         print(f"The receiver was killed in the middle. {after:.0f} ms later: {verdict(lost)}.")
-        print("The sender's pages are its own again; the prompt is still there for the next one who asks.")
+        print("The sender's pages are its own again; the prompt is still there for the next receiver.")
         serve(me, Key("prompt", 2))
         children.append(Child("receiver", settings, secret, 2, me.link.address))
         (second,) = me.until(lambda: not me.end.num_open)
         me.cache.release(sequence)
         used = [slots - free for slots, free in zip(SLOTS, me.free(), strict=True)]
-        print(f"A new receiver asked: {verdict(second)}. Pages still held by anybody: {used}.")
+        print(f"A new receiver asked: {verdict(second)}. Pages still held: {used}.")
         return 0 if second.verdict and second.verdict.outcome is Outcome.DELIVERED and not any(used) else 1
     finally:
         me.link.close()

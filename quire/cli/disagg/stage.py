@@ -1,4 +1,4 @@
-"""Stage: the two processes of the transfer demo: a cache, pages, a link and an endpoint each. Tells no story."""
+"""Stage: the two processes of the transfer demo: a cache, pages, a link and an endpoint each. Prints nothing."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class MarkedPage(NamedTuple):
 
     @property
     def mark(self) -> int:
-        """The byte that fills it, so that everybody can tell whether it is the right one."""
+        """The byte that fills it, so that a reader sees whether it is the right one."""
         return 1 + (self.group * 97 + self.ordinal * 7) % 255
 
 
@@ -190,7 +190,7 @@ def worker(role: str, link: str, scale: str, epoch: str, peer: str) -> int:
 
 
 def serve(me: Worker, key: Key) -> None:
-    """The prompt is computed, once; its pages wait for whoever asks."""
+    """The prompt is computed, once; its pages wait to be asked for."""
     if not me.cache.num_sequences:
         me.compute("prompt", prompt())
     me.end.send(key, "prompt")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from quire.fleet.on_ray.launch import RayFleet
     from quire.serve import ServeSettings
 
-NOT_THERE = ("disk", "prefill_peer", "record", "events", "events_replay")  # options of one engine
+NOT_THERE = ("disk", "prefill_peer", "record", "events", "events_replay", "incidents")  # options of one engine
 
 
 def add_fleet(parser: ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def check_fleet(options: Namespace) -> None:
 def run_fleet(
     options: Namespace, settings: ServeSettings, tell: Callable[[str], None], serve: Callable[[Any], None]
 ) -> None:
-    """Start the replicas, serve until told to end, end them. `serve` runs a server over a Service."""
+    """Start the replicas, serve until a signal, end them. `serve` runs a server over a Service."""
     from quire.fleet.fleet_service import FleetService
     from quire.fleet.fleet_stream import FleetLimits
     from quire.fleet.on_ray.launch import RayFleet, tokenizer_of
@@ -75,6 +75,7 @@ def _config(options: Namespace) -> Any:
         options.model, options.device, options.dtype, options.device_memory, options.host_memory,
         max_length=options.max_length, max_requests=options.max_requests, shared=options.shared,
         key_file=worker[0], router_key=router[1], show_tokens=options.show_tokens, eviction=options.eviction,
+        eviction_cost=options.eviction_cost,
         scheduling=options.scheduling, granted=options.granted,
     )  # fmt: skip
     gpus = options.replica_gpus if options.replica_gpus is not None else float(options.device != "cpu")

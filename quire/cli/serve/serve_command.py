@@ -24,6 +24,7 @@ from quire.core.records.config import Eviction
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
 from quire.core.store import tell_slow_store
+from quire.incidents.signs import Lines
 from quire.net.hosts import LOOPBACK, is_loopback
 from quire.net.tls import check_tls
 
@@ -41,7 +42,7 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Bind, load, serve until told to end."""
+    """Bind, load, serve until a signal ends it."""
     options = _parser().parse_args(argv)
     tell = note_printer()
     tell_slow_store(tell)
@@ -90,6 +91,7 @@ def _parser() -> ArgumentParser:
     add("--model-name", metavar="NAME", help="what clients call the model (default: its folder or hub id)")
     add("--max-length", type=int, metavar="N", help="tokens of a prompt and its answer (default: the model's, or 8192)")
     add("--eviction", choices=get_args(Eviction), default="auto", help=f"which cached page goes first: {USUAL_ORDER}")
+    add("--eviction-cost", choices=["tokens", "compute"], default="tokens", help="compute keeps deep pages longer")
     add("--scheduling", choices=["fair", "fcfs"], default="fair", help="turns between tenants (default), or not")
     add("--grant", action="append", default=[], metavar="TENANT=N", help="its priority; lower goes first (default 0)")
     parser.set_defaults(granted=())  # what --grant says, when it has been read
@@ -102,13 +104,15 @@ def _parser() -> ArgumentParser:
     add("--allow-priority", action="store_true", help="clients may choose who is scheduled first")
     add("--viewer-key-file", metavar="FILE", help="a key for the live page at /; default: $QUIRE_VIEWER_KEY")
     add("--no-viewer", action="store_true", help="no live page (default: with a key, or for this machine only)")
-    add("--show-tokens", action="store_true", help="the live page shows prompts to whoever may look at it")
-    add("--events", metavar="ENDPOINT", help="tell routers what is cached: tcp://127.0.0.1:5557")
+    add("--show-tokens", action="store_true", help="the live page shows prompts to everyone who may look at it")
+    add("--events", metavar="ENDPOINT", help="publish what is cached to routers: tcp://127.0.0.1:5557")
     add("--events-replay", metavar="ENDPOINT", help="and what they have missed: tcp://127.0.0.1:5558")
     _add_outside(parser)
     add_fleet(parser)
     add("--record", metavar="FILE", help="write a trace of what is served, without text and tokens: for quire replay")
     add("--record-key", metavar="FILE", help="traces with one key can be joined (default: a new key)")
+    add("--incidents", metavar="FOLDER", help="the cache's last calls go there when something is wrong")
+    add("--incident-at", metavar="LINES", help="hang=60,waiting=10,hit_rate=0.2: what is wrong (default hang=60)")
     add("--tls-cert", metavar="PEM", help="a certificate: HTTPS")
     add("--tls-key", metavar="PEM", help="and its key")
     add("--grace", type=float, default=30.0, metavar="S", help="for answers under way at the end (default 30)")
@@ -150,7 +154,7 @@ def _prepare(options: Namespace, tell: Callable[[str], None]) -> tuple[ServeSett
     options.granted = _granted(options.grant, keys is not None)
     local = is_loopback(options.host)
     if not local and keys is None:
-        tell(f"everybody who can reach {options.host} may use this server: give it API keys, or a private network")
+        tell(f"everyone who can reach {options.host} may use this server: give it API keys, or a private network")
     hosts = (*LOOPBACK, options.host, *options.allow_host) if local and keys is None else None
     settings = ServeSettings(
         _name(options), keys=keys, hosts=hosts, origins=tuple(options.allow_origin),
@@ -173,11 +177,11 @@ def _check_memory(options: Namespace) -> None:
         raise InputError(say("--record-key", "nothing is recorded", "give --record FILE"))
     options.shared = options.shared or os.environ.get(SHARED) or None
     if options.shared is not None:
-        from quire.engine.outer.shared_side import shared_config
+        from quire.engine.memory.shared_side import shared_config
 
         shared_config(options.shared)
     if options.disk is not None:
-        from quire.engine.outer.disk_side import disk_config
+        from quire.engine.memory.disk_side import disk_config
 
         disk_config(options.disk)
     options.peer = None if options.prefill_peer is None else _peer(options)
@@ -227,25 +231,43 @@ def _name(options: Namespace) -> str:
 
 
 def _engine_fields(options: Namespace) -> dict[str, Any]:
-    """What the engine is told, checked."""
+    """The engine's options, checked."""
     from quire.engine import EngineConfig
 
     fields: dict[str, Any] = {
         "max_waiting": options.max_requests, "receipts": True, "eviction": options.eviction,
+        "eviction_cost": options.eviction_cost,
         "scheduling": options.scheduling, "granted": options.granted,
     }  # fmt: skip
     if options.max_length is not None:
         fields["max_length"] = options.max_length
+    if options.incidents is not None:
+        fields["incidents"], fields["incident_lines"] = options.incidents, _lines(options.incident_at)
+    elif options.incident_at is not None:
+        raise InputError(say("--incident-at", "no incidents are kept", "give --incidents FOLDER"))
     EngineConfig(1, **fields)
     return fields
+
+
+def _lines(text: str | None) -> Lines:
+    """What must not be crossed, from hang=60,waiting=10,hit_rate=0.2."""
+    given: dict[str, float] = {}
+    for part in () if text is None else text.split(","):
+        name, _, number = part.partition("=")
+        try:
+            given[{"hang": "hang", "waiting": "waiting", "hit_rate": "hit_rate"}[name]] = float(number)
+        except (KeyError, ValueError):
+            cure = "write hang=60,waiting=10,hit_rate=0.2, or some of them"
+            raise InputError(say(f"--incident-at {part}", "it names no line with a number", cure)) from None
+    return Lines(**given)
 
 
 def _open(options: Namespace, tell: Callable[[str], None]) -> LLM:
     from quire.engine import LLM, fitting, load
     from quire.engine.llm import check_device
+    from quire.engine.memory.shared_side import HOST_BYTES
     from quire.engine.model import smollm2
     from quire.engine.model.load import outline
-    from quire.engine.outer.shared_side import HOST_BYTES
     from quire.engine.setup.fitting import check_room
 
     check_device(options.device)
@@ -254,7 +276,7 @@ def _open(options: Namespace, tell: Callable[[str], None]) -> LLM:
     if not parse_bytes(host, "host memory") and (options.disk or options.shared):
         host = HOST_BYTES  # pages come from there through host memory
     plan = outline(place, dtype=options.dtype)
-    if plan is not None:  # memory that cannot suffice is told before the weights are read
+    if plan is not None:  # memory that cannot suffice is refused before the weights are read
         fitting(plan, options.device_memory, host, options.disk_bytes, **fields)
         check_room(plan, options.device, options.device_memory)
     tell(f"loading {_name(options)}")
@@ -267,6 +289,8 @@ def _open(options: Namespace, tell: Callable[[str], None]) -> LLM:
     try:
         if options.record:
             llm.record(options.record, key_file=options.record_key)
+        if llm.loop.engine.incidents is not None:
+            llm.loop.engine.incidents.listen()
         if options.device != "cpu":
             tell("warming up")
             llm.loop.call(lambda engine: engine.warm_up())
@@ -281,7 +305,7 @@ def _serve(service: Service, listening: socket, options: Namespace) -> None:
 
     from quire.serve import Server
 
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # as many series again, and nobody reads them
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # as many series again, for no reader
     tls = (options.tls_cert, options.tls_key) if options.tls_cert else None
     server = Server(service, grace=options.grace, tls=tls)
     host, port = listening.getsockname()[:2]

@@ -1,4 +1,4 @@
-"""quire fleet: a trace over several workers behind a router; what a router that knows what is cached is worth."""
+"""quire fleet: a trace over several workers behind a router; what cache-aware routing gains."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> ArgumentParser:
     parser = CommandParser(prog="quire fleet", description=__doc__, first=("--workers", "--router", *FIRST))
-    parser.add_argument("trace", metavar="TRACE", help="JSON lines (docs/replay.md), or 'sample'")
+    parser.add_argument("trace", metavar="TRACE", help="JSON lines (docs/replay.md), 'sample' or 'sample-agents'")
     parser.add_argument("--workers", default="2,4,8", metavar="N[,N]", help="how many, 1 to 1024 (default %(default)s)")
     parser.add_argument("--router", action="append", choices=ROUTERS, help="may be given several times (default: all)")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes at once (default: the cores)")
@@ -71,11 +71,11 @@ def _numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise InputError(say(f"--workers {text!r}", "they are no whole numbers", "write 8 or 2,4,8")) from None
+        raise InputError(say(f"--workers {text!r}", "they are not whole numbers", "write 8 or 2,4,8")) from None
 
 
 def _tell(answer: FleetResult | str) -> None:
-    """One line per finished fleet, for whoever waits."""
+    """One line per finished fleet, as progress."""
     if isinstance(answer, FleetResult):
         print(f"{answer.workers} workers, {answer.router}: {answer.hit_rate:.1%} hit", file=sys.stderr, flush=True)
 

@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> ArgumentParser:
     parser = CommandParser(prog="quire plan", description=__doc__, first=FIRST)
-    parser.add_argument("trace", metavar="TRACE", help="JSON lines (docs/replay.md), or 'sample'")
+    parser.add_argument("trace", metavar="TRACE", help="JSON lines (docs/replay.md), 'sample' or 'sample-agents'")
     parser.add_argument("--ttft", default="2s", metavar="TIME", help="first tokens within 2s or 500ms (default 2s)")
     parser.add_argument("--p", type=float, default=95.0, metavar="PERCENT", help="of requests (default 95)")
     parser.add_argument("--model", metavar="SHAPE", help="the same as --shape")
@@ -124,7 +124,7 @@ def seconds_of(text: str) -> float:
     try:
         return float(number) * factor
     except ValueError:
-        raise InputError(say(f"a time of {text!r}", "it is none", "write 2s or 500ms")) from None
+        raise InputError(say(f"a time of {text!r}", "it is not a time", "write 2s or 500ms")) from None
 
 
 def read_measured(path: str) -> MeasuredEngine:

@@ -49,7 +49,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument(
         "trace",
         metavar="TRACE",
-        help="JSON lines, plain, gzip or zstd (docs/replay.md), or 'sample'; '-': standard input",
+        help="JSON lines, plain, gzip or zstd (docs/replay.md), 'sample' or 'sample-agents'; '-': standard input",
     )
     parser.add_argument("--compare", action="store_true", help="run both ways of admission, side by side")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import get_args
 
 from quire import InputError, RetainRange
-from quire.core.records.config import RENAMED, Eviction
+from quire.core.records.config import RENAMED, Eviction, EvictionCost
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
 from quire.simulate.setup.engine_pace import USUAL, Pace
-from quire.simulate.setup.replay_settings import ARRIVALS, Memory, ReplaySettings
+from quire.simulate.setup.replay_settings import ARRIVALS, HINTS, Memory, ReplaySettings
 from quire.simulate.setup.shape import PRESETS
 from quire.simulate.setup.slow_pace import DISK, SHARED, SlowPace
 from quire.trace.read.lines import MOONCAKE_BLOCK
@@ -20,7 +20,8 @@ from quire.trace.read.trace import Trace, read_trace
 
 _DEFAULT = ReplaySettings()
 FIRST = (
-    "--json", "--html", "--limit", "--device", "--host", "--disk", "--shape", "--block-size", "--eviction", "--speed",
+    "--json", "--html", "--limit", "--device", "--host", "--disk", "--shape", "--block-size", "--eviction", "--hints",
+    "--speed",
 )  # fmt: skip
 SLOW = {"disk": DISK, "shared": SHARED}
 
@@ -61,6 +62,10 @@ def _add_cache(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--eviction", choices=(*get_args(Eviction), *RENAMED), default=_DEFAULT.eviction,
         help="auto (the default) is adaptive where all layers are full attention, else lru",
+    )  # fmt: skip
+    group.add_argument(
+        "--eviction-cost", choices=get_args(EvictionCost), default=_DEFAULT.eviction_cost,
+        help="what a lost page costs: compute keeps pages deep in long prompts longer (adaptive order only)",
     )  # fmt: skip
     group.add_argument(
         "--retain", action="append", default=[], metavar="START:END:PRIORITY[:SECONDS]",
@@ -116,6 +121,11 @@ def _add_serving(group: argparse._ArgumentGroup) -> None:
         "--max-sequences", type=int, default=_DEFAULT.max_sequences, metavar="N", help="(default %(default)s)"
     )
     group.add_argument("--prefill-only", action="store_true", help="release requests when their prompt is computed")
+    group.add_argument(
+        "--hints", choices=HINTS, default=_DEFAULT.hints,
+        help="what the engine says of each request: nothing (the default), session and finish reason, or what the "
+        "trace's own future says: what hints would be worth",
+    )  # fmt: skip
     group.add_argument("--arrivals", choices=ARRIVALS, default=_DEFAULT.arrivals, help="(default: as in the trace)")
     group.add_argument("--speed", type=float, default=_DEFAULT.speed, metavar="X", help="arrivals X times as fast")
     group.add_argument("--seed", type=int, default=_DEFAULT.seed, metavar="N", help="of token ids and Poisson arrivals")
@@ -167,6 +177,7 @@ def settings_of(options: Namespace) -> ReplaySettings:
         batch=options.batch,
         two_phase=options.two_phase,
         eviction=options.eviction,
+        eviction_cost=options.eviction_cost,
         retain=tuple(_rule(text) for text in options.retain),
         decode_priority=options.decode_priority,
         offload_min_priority=options.offload_min_priority,
@@ -180,6 +191,7 @@ def settings_of(options: Namespace) -> ReplaySettings:
         seed=options.seed,
         pace=_pace(options, [tier.name for tier in tiers[1:] if not tier.slow]),
         slow=_slow_pace(options, tiers),
+        hints=options.hints,
     )
 
 
@@ -239,13 +251,13 @@ def _numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise InputError(say(f"{text!r} blocks", "they are no whole numbers", "write 400 or 400,60")) from None
+        raise InputError(say(f"{text!r} blocks", "they are not whole numbers", "write 400 or 400,60")) from None
 
 
 def _pair(text: str, option: str, example: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not (name and sign and value):
-        raise InputError(say(f"{option} {text!r}", "it is no NAME=BYTES", f"write {option} {example}"))
+        raise InputError(say(f"{option} {text!r}", "it is not NAME=BYTES", f"write {option} {example}"))
     return name, value
 
 
@@ -256,7 +268,7 @@ def _rule(text: str) -> RetainRange:
         (seconds,) = (float(part) for part in parts[3:]) if len(parts) > 3 else (None,)
     except (ValueError, IndexError):
         ask, cure = f"--retain {text!r}", "write START:END:PRIORITY or START:END:PRIORITY:SECONDS"
-        raise InputError(say(ask, "it is no rule", cure)) from None
+        raise InputError(say(ask, "it is not a rule", cure)) from None
     return RetainRange(start, end, priority, seconds)
 
 
@@ -269,7 +281,7 @@ def _pace(options: Namespace, names: list[str]) -> Pace:
 
 
 def _limit(text: str) -> int | None:
-    """A number of tokens; 0 is no limit."""
+    """A number of tokens; 0: without limit."""
     number = int(text)
     if number < 0:
         raise argparse.ArgumentTypeError("give a number of tokens, or 0 for no limit")

@@ -23,8 +23,9 @@ from quire.simulate.show.page_file import check_page, write_page
 from quire.simulate.show.sweep_answer import combination_words
 
 AXES = (
-    "--device", "--host", "--eviction", "--admission", "--block-size", "--batch", "--token-budget", "--shape",
-    "--offload-min-priority", "--speed", "--seed", "--disk", "--disk-read", "--disk-write", "--shared",
+    "--device", "--host", "--eviction", "--eviction-cost", "--admission", "--block-size", "--batch", "--token-budget",
+    "--shape", "--offload-min-priority", "--hints", "--speed", "--seed", "--disk", "--disk-read", "--disk-write",
+    "--shared",
 )  # fmt: skip
 USUAL = ["--host", "0,100GB,200GB,400GB", "--eviction", "lru,adaptive"]
 SAID = ("--device", "--host", "--device-blocks", "--host-blocks", "--disk", "--shared", "--eviction")
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
     if len(spread(words)) == 1 and not any(word.partition("=")[0] in SAID for word in words):
-        words += USUAL  # nobody said what shall vary
+        words += USUAL  # no option says what shall vary
     combinations = [parser.parse_args(each) for each in spread(words)]
     options = combinations[0]
     if options.workers is not None and options.workers < 1:
@@ -77,7 +78,9 @@ def _parser() -> ArgumentParser:
         f"{' '.join(USUAL)}. Example: "
         "quire sweep sample --device 8GB,16GB,32GB --host 0,64GB --eviction lru,adaptive",
     )
-    parser.add_argument("trace", metavar="TRACE", help="JSON lines, plain, gzip or zstd (docs/replay.md), or 'sample'")
+    parser.add_argument(
+        "trace", metavar="TRACE", help="JSON lines, plain, gzip or zstd (docs/replay.md), 'sample' or 'sample-agents'"
+    )
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: the number of cores)")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.add_argument("--html", metavar="FILE", help="write a page with the curves")
@@ -104,7 +107,7 @@ def _each_once(asked: list[ReplaySettings]) -> list[ReplaySettings]:
 
 
 class CombinationLines:
-    """A line for every combination that is done, for whoever looks at a log."""
+    """A line for every combination that is done, for a log."""
 
     def __init__(self, total: int) -> None:
         self._done, self._total = 0, total

@@ -67,7 +67,7 @@ def run(options: Namespace) -> int:
 
 def _load(shape: ModelShape, options: Namespace) -> MeasureLoad:
     if not 1 <= options.block_size <= 1 << 16:
-        raise InputError(say(f"--block-size {options.block_size}", "that is no size of a block", "give 1 to 65536"))
+        raise InputError(say(f"--block-size {options.block_size}", "that is not a block size", "give 1 to 65536"))
     if not 0 < options.tokens_per_second < 1e12:
         ask = f"--tokens-per-second {options.tokens_per_second}"
         raise InputError(say(ask, "no model computes so", "give a number above 0"))

@@ -15,7 +15,7 @@ SHOW_EVERY = 0.5  # seconds
 
 @contextmanager
 def progress(inputs: Sequence[str]) -> Iterator[Progress | None]:
-    """What `open_lines` tells what was read, or None where nobody looks."""
+    """What `open_lines` calls with what was read, or None where there is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -14,6 +14,7 @@ from quire.core.records.errors import say
 from quire.simulate.show.number_format import count_text, percent_text, share_text, time_text
 from quire.simulate.show.screen import show_table
 from quire.trace.read.lines import MOONCAKE_BLOCK
+from quire.trace.read.trace import SAMPLES
 from quire.trace.stats.trace_stats import SHARES, read_stats
 
 Numbers = dict[str, Any]
@@ -23,7 +24,9 @@ Rows = list[tuple[str, str]]
 def add_options(parser: ArgumentParser) -> None:
     """What `stats` takes."""
     parser.set_defaults(act=run)
-    parser.add_argument("trace", metavar="FILE", help="a trace, plain, gzip or zstd; '-': standard input; or 'sample'")
+    parser.add_argument(
+        "trace", metavar="FILE", help="a trace, plain, gzip or zstd; '-': standard input; or 'sample', 'sample-agents'"
+    )
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N requests")
     parser.add_argument("--skip-bad", action="store_true", help="count lines that cannot be used and go on")
@@ -33,12 +36,12 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Read it, and tell."""
+    """Read it, and print."""
     for name in ("limit", "trace_block"):
         number = getattr(options, name)
         if number is not None and number < 1:
             raise InputError(say(f"--{name.replace('_', '-')} {number}", "nothing is left", "give at least 1"))
-    with progress([] if options.trace == "sample" else [options.trace]) as passed:
+    with progress([] if options.trace in SAMPLES else [options.trace]) as passed:
         stats = read_stats(
             options.trace, skip_bad=options.skip_bad, unit=options.trace_block, limit=options.limit, passed=passed
         )

@@ -11,16 +11,16 @@ from typing import Literal
 
 from quire.core.admission import charge
 from quire.core.admission.batch import Batch, SequenceSpan
-from quire.core.admission.claim import claim_batch
+from quire.core.admission.claim import claim_each
 from quire.core.admission.dry import Shortage, shortage
 from quire.core.admission.inside import open_inside
-from quire.core.admission.prepare import check_device
+from quire.core.admission.prepare import check_device, ready_to_claim
 from quire.core.admission.probe import slots_now
 from quire.core.admission.step import Step
 from quire.core.records.errors import StateError, say, shown
 from quire.core.records.request import Request
 from quire.core.state.claim import Promise, Refusal
-from quire.core.state.claims import Claims, drop_from, open_promises, promises_in, settle
+from quire.core.state.claims import Claims, drop_from, end_promises, open_promises
 from quire.core.state.learner import learn
 from quire.core.state.prefetching import end_prefetches
 from quire.core.state.prepared import Prepared
@@ -32,23 +32,45 @@ from quire.core.state.setup import Setup
 Reason = Literal["slots", "tokens", "sequences", "order"]
 
 
-def admit_batch(
-    registry: Registry, claims: Claims, step: Step, continuing: tuple[Sequence, ...], now: int | None = None
+def add_batch(
+    registry: Registry, requests: Iterable[Request | Prepared], step: Step, continuing: tuple[Sequence, ...]
 ) -> Batch:
-    """Admit the longest prefix that fits (or all, or none) of open claims; the rest is given back. `now`: if known."""
-    setup = registry.setup
+    """Claim and admit at once: no caller has these claims in hand, so they need no handle."""
+    if type(requests) in (list, tuple) and not requests:
+        check_device(registry.setup, "claim")
+        return _continue_batch(registry, step, continuing)
+    now = registry.setup.now() if registry.timed else None
+    ready = ready_to_claim(registry, requests, "compute")
+    promises: list[Promise] = []
+    try:
+        refused = claim_each(registry, ready, "compute", now, promises)
+        return admit_batch(registry, promises, refused, step, continuing, now)
+    except BaseException:  # misuse, or an interrupt: nothing stays held
+        drop_from(promises, 0)
+        raise
+
+
+def admit_batch(
+    registry: Registry, promises: list[Promise], unfit: list[Refusal], step: Step, continuing: tuple[Sequence, ...],
+    now: int | None = None,
+) -> Batch:  # fmt: skip
+    """Admit the longest prefix that fits (or all, or none), and empty the list. `unfit`: refused before that."""
+    if not promises and not unfit:
+        return _continue_batch(registry, step, continuing)
+    setup, asked = registry.setup, promises.copy()
     if now is None and registry.timed:
         now = setup.now()  # before the first change: a caller's clock may raise
     parts = _parts_of(setup, step, continuing) if continuing else []
-    promises = promises_in(claims)
     if setup.state_groups:
         for claim in promises:  # another claim of the same request may have parted elsewhere
             claim.prepared.part_at(claim.junction or 0)
     ends, refused = _fit_tokens(registry, promises, step)
-    others = _all_or_none(setup, promises, refused or claims.refused) if step.all_or_nothing else []
+    others = _all_or_none(setup, promises, refused or unfit) if step.all_or_nothing else []
     out, lacked = _fit_slots(setup, promises)
     if parts:
         parts = [part for part in parts if _extend_prompt(registry, part)]
+        if registry.in_flight.steps:  # what these compute has not left yet, so parts may take more than was reserved
+            out, lacked = _fit_again(setup, promises, step, others, (out, lacked))
     waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
     sequences = _seat(registry, promises)
     if now is not None and sequences:  # a batch that is refused leaves everything as it was
@@ -58,37 +80,26 @@ def admit_batch(
     admitted = list(promises) if setup.config.receipts else None
     if registry.open_prefetches:
         end_prefetches(registry.open_prefetches, [claim.prepared for claim in promises])
-    settle(claims)
-    if registry.learners and sequences:
-        for store, place, learner in registry.learners:
-            if store.is_due(place):
-                learn(store, place, learner)
-    if others or out or claims.refused:
-        refused = others + _slot_refusals(setup, out, lacked) + refused + claims.refused
+    end_promises(promises)
+    if sequences:
+        _learn_where_due(registry)
+    registry.waiting.keep([claim.prepared for claim in asked] if len(sequences) < len(asked) else [])
+    if others or out or unfit:
+        refused = _in_order(others + _slot_refusals(setup, out, lacked), refused) + unfit
     batch = Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted)
     if snapshots is not None:
         batch.snapshots = snapshots
     return batch
 
 
-def add_batch(
-    registry: Registry, requests: Iterable[Request | Prepared], step: Step, continuing: tuple[Sequence, ...]
-) -> Batch:
-    """Claim and admit at once."""
-    if type(requests) in (list, tuple) and not requests:
-        check_device(registry.setup, "claim")
-        return _continue_batch(registry, step, continuing)
-    now = registry.setup.now() if registry.timed else None
-    claims = claim_batch(registry, requests, "compute", now)
-    try:
-        return admit_batch(registry, claims, step, continuing, now)
-    except BaseException:  # misuse, or an interrupt: nothing stays held
-        claims.drop()
-        raise
+def _learn_where_due(registry: Registry) -> None:
+    for store, place, learner in registry.learners:
+        if store.is_due(place):
+            learn(store, place, learner)
 
 
 def _continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, ...]) -> Batch:
-    """The next parts of running prompts, and nobody new: what admitting no claims comes to."""
+    """The next parts of running prompts, and no new request: what admitting no claims comes to."""
     setup = registry.setup
     if registry.timed:
         setup.now()  # a caller's clock may raise, before the first change
@@ -101,13 +112,15 @@ def _continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, 
     return batch
 
 
-def check_open(registry: Registry, claims: Claims) -> None:
-    """Claims can be admitted once, by the cache that made them."""
-    for claim in open_promises(claims, registry.open_claims):
+def promises_to_admit(registry: Registry, claims: Claims) -> list[Promise]:
+    """Of claims that can be admitted: once, by the cache that made them."""
+    promises = open_promises(claims, registry.open_claims)
+    for claim in promises:
         name = claim.prepared.request.id
         if name in registry.sequences or claim.prepared.seated:
             fact = "a sequence of that id was admitted since"
             raise StateError(say(f"admit of request {shown(name)}", fact, "drop these claims and use another id"))
+    return promises
 
 
 def _parts_of(setup: Setup, step: Step, continuing: Iterable[Sequence]) -> list[SequenceSpan]:
@@ -115,9 +128,11 @@ def _parts_of(setup: Setup, step: Step, continuing: Iterable[Sequence]) -> list[
     seen: set[Sequence] = set()
     for sequence in continuing:
         start, end = setup.store.computed.item(sequence.row), setup.store.length.item(sequence.row)
+        start = max(start, setup.store.launched.item(sequence.row))  # steps in flight compute up to there
         if sequence in seen or start >= sequence.prompt_end:
-            fact = "it is given twice" if sequence in seen else "its prompt is computed"
-            raise StateError(say(f"continuing {shown(sequence.id)}", fact, "pass each unfinished prompt once"))
+            fact = "it is given twice" if sequence in seen else "its prompt is computed, or steps in flight compute it"
+            cure = "pass each unfinished prompt once; a sequence that decodes only grows"
+            raise StateError(say(f"continuing {shown(sequence.id)}", fact, cure))
         seen.add(sequence)
         prepared = running_of(sequence).prepared
         if setup.state_groups:
@@ -168,6 +183,20 @@ def _fit_slots(setup: Setup, claims: list[Promise]) -> tuple[list[Promise], Shor
     return out, lacked
 
 
+def _fit_again(
+    setup: Setup,
+    claims: list[Promise],
+    step: Step,
+    others: list[Refusal],
+    before: tuple[list[Promise], Shortage | None],
+) -> tuple[list[Promise], Shortage | None]:
+    """The same once parts of running prompts have their pages; with all_or_nothing `others` get the refusals of all."""
+    if step.all_or_nothing:
+        others += _all_or_none(setup, claims, [])
+    out, lacked = _fit_slots(setup, claims)
+    return out + before[0], lacked or before[1]
+
+
 def _all_or_none(setup: Setup, claims: list[Promise], refused: list[Refusal]) -> list[Refusal]:
     """When one does not fit the others are out too, for the order, with the numbers of the one that lacks."""
     short = shortage(setup, claims)
@@ -198,6 +227,15 @@ def _slot_refusals(setup: Setup, out: list[Promise], lacked: Shortage | None) ->
         short = lacked
     first, *behind = out
     return [_refusal(first, short, "slots"), *(_refusal(claim, short, "order") for claim in behind)]
+
+
+def _in_order(front: list[Refusal], behind: list[Refusal]) -> list[Refusal]:
+    """All refusals: where one in front lacks slots, those that tokens or rows did not reach wait behind it. What they
+    lacked was counted with it inside, and is not so without it."""
+    lacking = next((refusal for refusal in front if refusal.reason == "slots"), None)
+    if lacking is None:
+        return front + behind
+    return front + [Refusal(refusal.request, "order", lacking.need, lacking.have) for refusal in behind]
 
 
 def _extend_prompt(registry: Registry, part: SequenceSpan) -> bool:
@@ -234,6 +272,8 @@ def _seat(registry: Registry, claims: list[Promise]) -> list[Sequence]:
         root = setup.roots.make(prepared.scope_key, prepared.scope) if keep and prepared.scope else NO_ROOT
         row = registry.free_rows.pop()
         setup.store.seat(claim.hit, row, prepared.chain, root, keep)
+        if prepared.named:
+            setup.store.name_points(row, prepared.named)
         if claim.cross_hit is not None:
             _seat_across(setup, claim, row)
         prepared.seated = True
@@ -255,11 +295,13 @@ def _settle(
         if setup.windows:
             running.owned = setup.store.owned(sequence.row)
         owned = running.owned
+        if prepared.request.session is not None:
+            _supersede(registry, sequence, prepared.scope_key, prepared.request.session)
         asks = charge.decode_asks(setup, prepared) if received else charge.asks(setup, prepared, hit, end, owned)
         setup.store.settle(
             sequence.row, hit, asks, prepared.priorities, prepared.ticks,
             prepared.decode_priority, prepared.decode_ticks,
-            sequence.start if decodes else end,  # nobody is told to compute what a transfer brings
+            sequence.start if decodes else end,  # what a transfer brings is not handed out to compute
         )  # fmt: skip
         if claim.cross_hit is not None:
             _settle_across(setup, claim, sequence.row)
@@ -269,6 +311,13 @@ def _settle(
         if received or setup.bounded:
             registry.check_commits(sequence)
     return parts
+
+
+def _supersede(registry: Registry, sequence: Sequence, scope_key: bytes, session: str) -> None:
+    """What the last of its session left behind, and this one does not go on from, makes room first."""
+    end = registry.sessions.pop((scope_key, session), None)
+    if end is not None:
+        registry.setup.store.supersede(sequence.row, end)
 
 
 def _seat_across(setup: Setup, claim: Promise, row: int) -> None:

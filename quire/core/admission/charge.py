@@ -1,14 +1,23 @@
 """Charge: what a request takes of every layer group, at its peak, and what it asks of the store. Knows no pages.
 
 Groups that keep everything get the whole prompt's pages at once. Groups that forget get them step by step; what later
-steps will hold at once is reserved: the store keeps that many slots from everybody else.
+steps will hold at once is reserved: the store keeps that many slots from all others.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quire.core.records.groups import LayerGroup, Lengths, forked_pages, most_decoding, peak_pages, room_at, stored_at
+from quire.core.records.groups import (
+    LayerGroup,
+    Lengths,
+    forked_pages,
+    most_decoding,
+    peak_pages,
+    room_at,
+    stored_at,
+    yields_its_end,
+)
 from quire.core.state.prepared import Purpose, ReadyRequest
 from quire.core.state.setup import Setup
 
@@ -38,7 +47,7 @@ def peak(setup: Setup, prepared: ReadyRequest, group: int, start: int, held: int
 
 
 def spared(setup: Setup, prepared: ReadyRequest, group: int, start: int, alone: int) -> int:
-    """Slots fewer that it takes because nobody else has so many pages of its hit: they make room when they leave."""
+    """Slots that it saves because no other row has so many pages of its hit: they make room when they leave."""
     if not alone:
         return 0
     return peak(setup, prepared, group, start) + alone - peak(setup, prepared, group, start, alone)
@@ -82,7 +91,7 @@ def asks(setup: Setup, prepared: ReadyRequest, hit: Hit, end: int, owned: Owned 
     start, asked = hit.start, []
     for group in setup.own_groups:
         begun = (start, owned[group] if owned else 0)
-        first, stop, reserved = _stored(setup, prepared, group, begun, (start, max(end, start)))
+        first, stop, reserved = _stored(setup, prepared, group, begun, (start, max(end, start)), 1)
         asked.append((first, stop, reserved, _spare(setup, prepared, setup.layers[group])))
     return asked
 
@@ -104,16 +113,16 @@ def later_asks(
     for group in setup.own_groups:
         bounded = setup.layers[group].bounded
         begun = (origin, owned[group] if owned else 0)
-        first, stop, reserved = _stored(setup, prepared, group, begun, span) if bounded else (0, 0, 0)
+        first, stop, reserved = _stored(setup, prepared, group, begun, span, 0) if bounded else (0, 0, 0)
         asked.append((first, stop, reserved, 0))
     return asked
 
 
 def _stored(
-    setup: Setup, prepared: ReadyRequest, group: int, begun: tuple[int, int], span: tuple[int, int]
+    setup: Setup, prepared: ReadyRequest, group: int, begun: tuple[int, int], span: tuple[int, int], taken: int
 ) -> tuple[int, int, int]:
     """Columns, from and to, that get pages for this step, and the peak reserved for later ones; `begun`: from where,
-    with how many pages that nobody else had.
+    with how many pages that no other row had; `taken`: slots that are taken first, of what is not reserved for it.
 
     With the last step, and where nothing is forgotten, all pages up to the very end, and no reserve.
     """
@@ -121,7 +130,23 @@ def _stored(
     if layer.bounded and end < prepared.end:
         return (*stored_at(layer, start, end, setup.block_size, prepared.marks), peak(setup, prepared, group, *begun))
     reserved = peak(setup, prepared, group, *begun) if layer.snapshot_inside else 0  # until its snapshots are opened
-    return (*stored_at(layer, start, max(start, prepared.reaches[group]), setup.block_size, prepared.marks), reserved)
+    first, stop = stored_at(layer, start, max(start, prepared.reaches[group]), setup.block_size, prepared.marks)
+    beside = beside_end(setup, prepared, group, start) if layer.current and first < stop else -1
+    return stop if beside >= 0 and setup.available(group) < taken + beside else first, stop, reserved
+
+
+def beside_end(setup: Setup, prepared: ReadyRequest, group: int, start: int) -> int:
+    """Slots that must be left where a step from `start` on takes one for the state at the prompt's end, -1: no matter.
+
+    The one before it more likely resumes: the identical prompt does. It goes down where there are colder slots.
+    """
+    marks = prepared.marks
+    if marks is None or not yields_its_end(setup.layers[group], marks, setup.block_size):
+        return -1
+    if start < marks.end:
+        return 0  # the step writes both
+    colder = any(setup.config.slots_of(tier, group) for tier in range(1, len(setup.config.tiers)))
+    return -1 if colder else 1
 
 
 def _spare(setup: Setup, prepared: ReadyRequest, layer: LayerGroup) -> int:

@@ -10,55 +10,60 @@ import warnings
 from collections.abc import Iterable
 
 from quire.core.admission import charge
-from quire.core.admission.prepare import check_device, check_ids, ready_for
+from quire.core.admission.prepare import ready_to_claim
 from quire.core.admission.promise import make_promise
 from quire.core.records.config import num_encoder_columns
 from quire.core.records.errors import say
 from quire.core.records.request import Request
-from quire.core.state.claim import Promise, Refusal
-from quire.core.state.claims import Claims, drop_from
+from quire.core.state.claim import Promise, Refusal, explained_of
+from quire.core.state.claims import Claims, drop_from, promises_in
 from quire.core.state.explained import look_elsewhere
 from quire.core.state.prepared import Prepared, Purpose, ReadyRequest
 from quire.core.state.registry import Registry
 from quire.core.state.setup import Setup
 
 
-def claim_batch(
-    registry: Registry, requests: Iterable[Request | Prepared], purpose: Purpose, now: int | None = None
-) -> Claims:
-    """Hold every reusable page of the batch before any slot moves. `now`: if it is known."""
+def claim_batch(registry: Registry, requests: Iterable[Request | Prepared], purpose: Purpose) -> Claims:
+    """Hold every reusable page of the batch before any slot moves, for a caller that will admit it or drop it."""
     setup = registry.setup
-    if not setup.smallest_pool:
-        check_device(setup, "claim")
-    explains = setup.config.receipts
-    if now is None and explains:
-        now = setup.now()  # before the first look: a caller's clock may raise
-    ready = ready_for(setup, requests, purpose)
-    check_ids(registry, ready)
-    promises: list[Promise] = []
-    batch = Claims(setup.lock, registry.open_claims, registry.abandoned, promises)
-    usual = (now, None, None) if explains and now is not None and not setup.config.receipt_scopes else None
+    now = setup.now() if setup.config.receipts else None  # before the first look: a caller's clock may raise
+    ready = ready_to_claim(registry, requests, purpose)
+    batch = Claims(setup.lock, registry.open_claims, registry.abandoned, [])
     try:
-        for prepared in ready:
-            if prepared.fits != purpose:  # asked once, however often it is claimed
-                never = never_fits(setup, prepared, purpose)
-                if never is not None:
-                    batch.refused.append(never)
-                    continue
-                prepared.fits = purpose
-            claim = Promise(prepared, purpose)
-            row = make_promise(setup, claim, explains)
-            promises.append(claim)
-            if row < 0 and usual is not None:
-                claim.noted = usual
-            elif explains and now is not None:
-                note_facts(registry, claim, row, now)
-            if prepared.timed:
-                registry.timed = True
+        batch.refused += claim_each(registry, ready, purpose, now, promises_in(batch))
     except BaseException:  # an interrupt, no memory: all of them or none
         batch.drop()
         raise
     return batch
+
+
+def claim_each(
+    registry: Registry, ready: list[ReadyRequest], purpose: Purpose, now: int | None, promises: list[Promise]
+) -> list[Refusal]:
+    """Hold what there is for each of them, one promise more for each; those too large for the cache are refused.
+
+    If it raises, the promises made so far are the caller's to give back. `now`: with receipts, the time.
+    """
+    refused: list[Refusal] = []
+    setup, explains = registry.setup, registry.setup.config.receipts
+    usual = (now, None, None) if explains and now is not None and not setup.config.receipt_scopes else None
+    for prepared in ready:
+        if prepared.fits != purpose:  # asked once, however often it is claimed
+            never = never_fits(setup, prepared, purpose)
+            if never is not None:
+                refused.append(never)
+                continue
+            prepared.fits = purpose
+        claim = Promise(prepared, purpose)
+        row = make_promise(setup, claim, explains)
+        promises.append(claim)
+        if row < 0 and usual is not None:
+            claim.noted = usual
+        elif explains and now is not None:
+            note_facts(registry, claim, row, now)
+        if prepared.timed:
+            registry.timed = True
+    return refused
 
 
 def note_facts(registry: Registry, claim: Promise, row: int, now: int) -> None:
@@ -66,7 +71,7 @@ def note_facts(registry: Registry, claim: Promise, row: int, now: int) -> None:
     the tree, and rows get other sequences."""
     computing = registry.sequence_in(row) if row >= 0 else None
     scopes = registry.setup.config.receipt_scopes
-    elsewhere = look_elsewhere(claim.prepared, claim.hit.explained()[0], scopes) if scopes else None
+    elsewhere = look_elsewhere(claim.prepared, explained_of(claim)[0], scopes) if scopes else None
     claim.noted = now, computing, elsewhere
 
 

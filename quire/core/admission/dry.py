@@ -133,8 +133,8 @@ def _cold_pages(setup: Setup, claim: Promise, group: int) -> set[int]:
 def _trades(setup: Setup, claims: list[Promise]) -> Trades:
     """For each partial hit and group: slots it takes, and slots its source gives back right after the copy.
 
-    An idle leaf that nobody hits in full goes to its last partial hitter; all others copy. The last copier of an
-    idle source that is no leaf gives it back, so that the next page of this very batch may have its slot.
+    An idle leaf that no request hits in full goes to its last partial hitter; all others copy. The last copier of an
+    idle source that is not a leaf gives it back, so that the next page of this very batch may have its slot.
     """
     by_source: dict[int, list[int]] = {}
     for place, claim in enumerate(claims):

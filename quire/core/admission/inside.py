@@ -1,7 +1,7 @@
-"""Inside: pages for the states that a step writes itself, in the middle of its span. They never keep anybody waiting.
+"""Inside: pages for the states that a step writes itself, in the middle of its span. No request waits for them.
 
-Given out when everybody in the batch has what was promised. The last one of each step has the slot that admission has
-reserved for a snapshot; the others have what is left, the last positions first.
+Given out when every request of the batch has what was promised. The last one of each step has the slot that admission
+has reserved for a snapshot; the others have what is left, the last positions first.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ def open_inside(setup: Setup, parts: list[SequenceSpan]) -> Snapshots:
             last = min(end, prepared.end)  # what was generated meanwhile may be computed with it
             columns = snapshots_inside(setup.layers[group], start, last, prepared.marks, setup.block_size)
             later = charge.peak(setup, prepared, group, sequence.start) if end < prepared.end else 0
+            ends = (
+                columns and prepared.marks is not None and (columns[-1] + 1) * setup.block_size == prepared.marks.last
+            )
+            beside = charge.beside_end(setup, prepared, group, start) if ends else -1
             setup.store.open_snapshots(
-                sequence.row, group, columns, later, prepared.priorities, prepared.ticks,
+                sequence.row, group, columns, later, prepared.priorities, prepared.ticks, beside,
             )  # fmt: skip
         found = _to_write(setup, sequence.row, start, end)
         if found:

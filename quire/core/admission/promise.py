@@ -14,6 +14,7 @@ from quire.core.state.roots import NO_ROOT
 from quire.core.state.setup import Setup
 
 if TYPE_CHECKING:
+    from quire.core.state.prepared import ReadyRequest
     from quire.core.store.interface import Hit
 
 
@@ -22,20 +23,25 @@ def make_promise(setup: Setup, claim: Promise, explains: bool = False) -> int:
     more. The row that computes what of it is under way, as far as that was looked for, -1: none."""
     prepared, store, computes = claim.prepared, setup.store, claim.purpose == "compute"
     claim.is_cut = claim.is_cross_cut = False
+    claim.full = None
     root = setup.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT
-    usable = prepared.end - computes  # the last prompt token is always computed: it makes the logits
-    if prepared.request.reuse_limit is not None:
-        usable = min(usable, prepared.request.reuse_limit)
+    usable = last = _usable(prepared, computes)
+    computing = -1
     if computes or not setup.groups_differ:
-        claim.hit = hit = store.walk(prepared.chain, root, usable, setup.partial_policy)
+        full = hit = store.walk(prepared.chain, root, usable, setup.partial_policy)
+        if computes and prepared.request.redo_blocks and hit.start:
+            computing = _explain(claim, full, root, usable) if explains else -1
+            usable = _less(setup, prepared, full)
+            claim.full, hit = full, store.walk(prepared.chain, root, usable, 0)
+        claim.hit = hit
         claim.cold = store.claim(hit)
         partial = hit.source >= 0
         if partial and _source_in_the_way(setup, claim, hit):
             store.unclaim(hit)
-            claim.hit = hit = store.walk(prepared.chain, root, usable, 0)
+            claim.hit = hit = full = store.walk(prepared.chain, root, usable, 0)
             claim.cold = store.claim(hit)
             partial = False
-        claim.junction = _junction(setup, hit, usable) if setup.state_groups and prepared.keep else None
+        claim.junction = _junction(setup, full, last) if setup.state_groups and prepared.keep else None
         if prepared.marks is not None:
             prepared.part_at(claim.junction or 0)
         claim.takes = charge.takes(setup, prepared, hit)
@@ -50,8 +56,26 @@ def make_promise(setup: Setup, claim: Promise, explains: bool = False) -> int:
     claim.onboards = _from_below(setup, claim) if copies and len(setup.config.tiers) > 1 else claim.cold
     if not explains:
         return -1
+    explained = _explain(claim, hit, root, usable)
+    return explained if claim.full is None else computing
+
+
+def _usable(prepared: ReadyRequest, computes: bool) -> int:
+    """Leading tokens that may be reused; the last of a prompt is always computed: it makes the logits."""
+    usable, limit = prepared.end - computes, prepared.request.reuse_limit
+    return usable if limit is None else min(usable, limit)
+
+
+def _less(setup: Setup, prepared: ReadyRequest, full: Hit) -> int:
+    """Where what is reused ends at the latest: so many blocks earlier, and one that is found in part is one of them."""
+    return max(0, full.blocks + (full.source >= 0) - prepared.request.redo_blocks) * setup.block_size
+
+
+def _explain(claim: Promise, hit: Hit, root: int, usable: int) -> int:
+    """Note in a hit why there is no more of it; the row that computes what is under way, -1: none."""
+    prepared, setup = claim.prepared, claim.prepared.setup
     name = setup.roots.name(prepared.scope) if root == NO_ROOT and prepared.keep else 0
-    return store.explain(hit, prepared.chain, root, name, usable)
+    return setup.store.explain(hit, prepared.chain, root, name, usable)
 
 
 def _junction(setup: Setup, hit: Hit, usable: int) -> int | None:

@@ -1,4 +1,8 @@
-"""Step: the token budget of one step, handed out first come first served, in exact lengths. Knows no pages."""
+"""Step: the token budget of one step, handed out first come first served, in exact lengths. Knows no pages.
+
+With a budget of 0 nothing new is computed: unfinished prompts wait, requests are refused for tokens. A claim that has
+nothing to compute (`purpose="decode"`) is admitted.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,12 @@ class Step:
     def __init__(
         self, token_budget: int | None, max_chunk: int | None, all_or_nothing: bool, config: CacheConfig
     ) -> None:
-        if token_budget is not None and (type(token_budget) is not int or token_budget < 1):
-            raise _no_budget("token_budget", token_budget)
+        if token_budget is not None and (type(token_budget) is not int or token_budget < 0):
+            fact = "it is not a number of tokens"
+            raise InputError(say(f"token_budget {shown(token_budget)}", fact, "pass an int of at least 0, or None"))
         if max_chunk is not None and (type(max_chunk) is not int or max_chunk < 1):
-            raise _no_budget("max_chunk", max_chunk)
+            fact = "no part of a prompt fits into it"
+            raise InputError(say(f"max_chunk {shown(max_chunk)}", fact, "pass an int of at least 1, or None"))
         if not isinstance(all_or_nothing, bool):
             fact = f"it is a {type(all_or_nothing).__name__}"
             raise InputError(say("all_or_nothing", fact, "pass True or False"))
@@ -46,8 +52,11 @@ class Step:
         return start + limit
 
     def never_whole(self, num_tokens: int) -> bool:
-        """It is more than the whole budget, and prompts are not computed in parts: no later step has room for it."""
-        return self.max_chunk is None and self.budget is not None and num_tokens > self.budget
+        """It is more than the whole budget, and prompts are not computed in parts: no later step has room for it.
+
+        A budget of 0 says nothing of later steps: this one computes nothing new.
+        """
+        return self.max_chunk is None and self.budget is not None and 0 < self.budget < num_tokens
 
     def lack(self, start: int, num_tokens: int, left: int | None, prepared: ReadyRequest) -> tuple[int, int]:
         """What a request that got no part needs and what there was: of one in parts, the uncut span it begins in."""
@@ -55,8 +64,3 @@ class Step:
         if self.max_chunk is None or span is None or left == 0:
             return num_tokens, left or 0
         return span.end - start, self.max_chunk if left is None else min(self.max_chunk, left)
-
-
-def _no_budget(name: str, value: object) -> InputError:
-    cure = "pass a whole number of at least 1, or None"
-    return InputError(say(f"{name} {shown(value)}", "nothing fits into it", cure))

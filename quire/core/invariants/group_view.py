@@ -66,13 +66,13 @@ class GroupView:
         return found
 
     def committed_pages_are_in_the_tree(self) -> None:
-        """A committed page is the page of exactly its node; an open page has no node and somebody holds it."""
+        """A committed page is the page of exactly its node; an open page has no node and at least one holder."""
         pages = ((number, node.pages[self.place]) for number, node in enumerate(self.dump.nodes))
         of_node = {number: page for number, page in pages if page >= 0}
         for number, page in self.pages.items():
             if page.node == NONE:
                 if page.holders <= 0 and not page.claims:
-                    raise BrokenInvariant(f"open page {number} is held by nobody")
+                    raise BrokenInvariant(f"open page {number} has no holder")
             elif of_node.pop(page.node, NONE) != number:
                 raise BrokenInvariant(f"page {number} is not its node's page")
         if of_node:

@@ -37,7 +37,7 @@ class PoolView:
         self.pages_have_copies()
         self.order_lists_what_may_go()
         self.cells_hold_their_class()
-        self.only_bounded_groups_pass()
+        self.only_some_pages_pass()
         self.free_count_is_true()
 
     def background(self) -> Moves:
@@ -102,15 +102,20 @@ class PoolView:
             if listed != expected[tier]:
                 raise BrokenInvariant(f"tier {tier}: order {listed - expected[tier]} vs {expected[tier] - listed}")
 
-    def only_bounded_groups_pass(self) -> None:
-        """Passed are whole blocks of windows, behind the sinks, and snapshots; in the order of release nothing is."""
+    def only_some_pages_pass(self) -> None:
+        """Passed are whole blocks of windows, behind the sinks, and snapshots; beside those, in the order that learns,
+        of full attention. In the order of release nothing is."""
         size, released = self.setup.block_size, self.setup.config.order == "release_order"
+        cuts = self.facts.cells is not None and any(layer.bounded for layer in self.setup.layers)
         owner = [{page.slots[tier]: number for number, page in self.pages.items()} for tier in range(len(self.slots))]
         for tier, order in enumerate(self.orders):
             for slot in [slot for klass, slots in order.items() if self.facts.is_passed(klass) for slot in slots]:
                 number = owner[tier][slot]
+                if self.pages[number].unwanted and not released:
+                    continue
                 layer, way = self.view_of[number].layer, self.dump.way_to(self.pages[number].node)
-                if not layer.bounded or released or way[-1].size < size or len(way) - 1 <= layer.sink(size):
+                may_pass = layer.bounded or (cuts and not layer.cross)
+                if not may_pass or released or way[-1].size < size or len(way) - 1 <= layer.sink(size):
                     raise BrokenInvariant(f"slot {slot} of tier {tier} is listed as passed")
 
     def cells_hold_their_class(self) -> None:
@@ -135,7 +140,7 @@ class PoolView:
             raise BrokenInvariant(f"{len(cells.ghosts)} ghosts have room")
 
     def free_count_is_true(self) -> None:
-        """Free = device slots that are empty or hold an idle page nobody claims, less what is reserved for rows."""
+        """Free = device slots that are empty or hold an unclaimed idle page, less what is reserved for rows."""
         there = [page for page in self.pages.values() if page.slots[0] >= 0]
         idle = sum(page.node != NONE and not page.holders and not page.claims for page in there)
         reserved = 0

@@ -1,1 +1,2 @@
-"""Pages from and for outside: find, writer, prefetch, holds, what is lost, forgotten or lasts, and events."""
+"""Calls for everything outside the step: pages that others bring (writer, prefetch, lasting), read (find, hold), spoil
+(lose) or want removed (removal), what they know of the future (hint_stored), and what happened (take_events)."""

@@ -1,7 +1,7 @@
-"""Find: hold exactly what the cache has of a request, for somebody who reads it himself. Teaches nothing by itself.
+"""Find: hold exactly what the cache has of a request, for an outside reader. Teaches nothing by itself.
 
 A claim is a promise of slots on the device; a find is the hit alone: whole blocks, where they are. It costs about as
-much as a claim that is dropped. `used` tells the eviction order that the request was served.
+much as a claim that is dropped. `used` reports to the eviction order that the request was served.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Found(Handle[HeldHit]):
 
     @property
     def start(self) -> int:
-        """Tokens before it the caller has himself."""
+        """Tokens before it that the caller has."""
         return self._kept.first * self._kept.prepared.setup.block_size
 
     @property
@@ -94,7 +94,7 @@ class Found(Handle[HeldHit]):
         """The request was served: what it has of the cache, and the tokens before `start`, were used once more."""
         with self._lock:
             if self.closed:
-                raise StateError(say(f"use of {shown(self)}", "it was closed", "tell it before"))
+                raise StateError(say(f"use of {shown(self)}", "it was closed", "call it before"))
             self._use(self._kept)
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ def find_pages(registry: Registry, request: Request | Prepared, from_: int) -> F
     """Hold the hit of a request behind its first `from_` tokens."""
     setup = registry.setup
     if type(from_) is not int or not 0 <= from_ <= setup.config.max_length:
-        fact = "that is no place in a request"
+        fact = "that is not a place in a request"
         raise InputError(say(f"find from token {shown(from_)}", fact, f"pass 0 to {setup.config.max_length}"))
     prepared = ready_of(request) if type(request) is Prepared else None
     if prepared is None or prepared.setup is not setup or prepared.seated:
@@ -147,7 +147,7 @@ def _look_up(setup: Setup, prepared: ReadyRequest, first: int) -> HeldHit:
 
 
 def _is_unwritten(setup: Setup, hit: Hit) -> bool:
-    """Whether a commit has just made its snapshot: until a plan has the copy nobody could know when to read it."""
+    """Whether a commit has just made its snapshot: until a plan has the copy it is unknown when to read it."""
     store = setup.store
     if not setup.state_groups or not store.num_moves:
         return False
@@ -156,7 +156,7 @@ def _is_unwritten(setup: Setup, hit: Hit) -> bool:
 
 def _places(setup: Setup, held: HeldHit) -> list[tuple[Int32, Int32]]:
     """Tier and slot of each page that it holds, by group."""
-    if held.cross_hit is None and not held.hit.blocks:  # nothing was found: nobody need look group by group
+    if held.cross_hit is None and not held.hit.blocks:  # nothing was found: no need to look group by group
         return [NOWHERE] * len(setup.groups)
     if setup.cross is None:
         return [held.hit.places(group) for group in setup.groups]

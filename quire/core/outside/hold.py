@@ -22,9 +22,9 @@ def hold_pages(registry: Registry, sequence: Sequence, span: Span) -> Hold | Non
     setup = registry.setup
     row = own_row(setup, sequence)
     if not isinstance(span, Span):
-        raise InputError(say(f"hold of {shown(span)}", "it is no Span", "pass Span(start, end)"))
+        raise InputError(say(f"hold of {shown(span)}", "it is not a Span", "pass Span(start, end)"))
     paged = [group for group in setup.own_groups if not setup.layers[group].current]
-    capacity = min((sequence.capacity(group) for group in paged), default=sequence.length)
+    capacity = min((sequence.capacity(group) for group in paged), default=max(sequence.length, sequence.ran))
     if span.end > capacity:
         fact = f"sequence {shown(sequence.id)} has slots for {capacity} tokens"
         raise StateError(say(f"hold of tokens [{span.start}, {shown(span.end)})", fact, "hold less"))
@@ -78,7 +78,7 @@ def _hold_group(setup: Setup, group: int, row: int, blocks: Int32) -> Int32:
 def drop_hold(registry: Registry, held: Hold) -> None:
     """Give up a hold, once."""
     if not isinstance(held, Hold):
-        raise InputError(say(f"drop of a {type(held).__name__}", "it is no Hold", "pass what hold returned"))
+        raise InputError(say(f"drop of a {type(held).__name__}", "it is not a Hold", "pass what hold returned"))
     setup = registry.setup
     if not is_made_by(setup, held):
         raise UnknownError(say("drop of a hold", "another cache made it", "drop it there"))

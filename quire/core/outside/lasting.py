@@ -88,7 +88,7 @@ def restore_pages(registry: Registry, nodes: BlockNodes, pages: LastingPages) ->
         for stream in made:
             stream.store.clear()
             stream.roots.forget()
-        raise InputError(say("restore", str(twice), "restore what a cache has told")) from None
+        raise InputError(say("restore", str(twice), "restore what a cache has reported")) from None
     return len(pages.slot)
 
 
@@ -134,7 +134,7 @@ def _check_empty(registry: Registry) -> None:
 
 
 def _refuse(what: str, fact: str) -> InputError:
-    return InputError(say(f"restore of {what}", fact, "restore what a cache has told"))
+    return InputError(say(f"restore of {what}", fact, "restore what a cache has reported"))
 
 
 def _check_blocks(setup: Setup, nodes: BlockNodes) -> Int64:

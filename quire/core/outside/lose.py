@@ -1,4 +1,4 @@
-"""Lose: which pages are lost when somebody reports slots as bad. What follows from it is setbacks' business."""
+"""Lose: which pages are lost when slots are reported as bad. What follows from it is setbacks' business."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class LostPage(NamedTuple):
 def bad_pages(registry: Registry, group: int, slots: Iterable[int], tier: int) -> list[LostPage]:
     """The pages in these slots, which are bad; a bad shadow goes at once, and its page is none of them.
 
-    A slot that holds nothing is no error: the page has gone already.
+    A slot that holds nothing is not an error: the page has gone already.
     """
     setup = registry.setup
     store, place = setup.pools[group]
     named = listed("slots of bad pages", slots)
     told = whole_numbers(named)
     if told is None:
-        raise InputError(say(f"slots {shown(named)} of bad pages", "they are no whole numbers", "pass slot numbers"))
+        raise InputError(say(f"slots {shown(named)} of bad pages", "they are not whole numbers", "pass slot numbers"))
     numbers, capacity = sorted(set(told)), setup.config.slots_of(tier, group)
     wrong = [number for number in numbers if not 0 <= number < capacity]
     if wrong:

@@ -118,7 +118,7 @@ def _ticks(deadline: float | None) -> int | None:
     if deadline is None:
         return None
     if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not abs(deadline) < 1e12:
-        fact = "it is no time of the cache's clock"
+        fact = "it is not a time of the cache's clock"
         raise InputError(say(f"deadline {shown(deadline)}", fact, "pass a number of seconds, or None"))
     return to_ticks(float(deadline)) if deadline >= 0 else -1
 
@@ -130,6 +130,9 @@ def _look_up(setup: Setup, prepared: ReadyRequest) -> tuple[int, Reach]:
     usable = usable if limit is None else min(usable, limit)
     root = setup.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT
     hit = setup.store.walk(prepared.chain, root, usable, 0)
+    if prepared.request.redo_blocks and hit.coming and setup.smallest_pool:
+        usable = max(0, hit.coming - prepared.request.redo_blocks) * setup.block_size
+        hit = setup.store.walk(prepared.chain, root, usable, 0)
     reach = [hit.reach(group) for group in setup.own_groups]
     cross, places = setup.cross, prepared.encoder
     if cross is not None:

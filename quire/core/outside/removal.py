@@ -1,4 +1,5 @@
-"""Forgetting on purpose: along one request's tokens, one scope, or everything. Whoever uses a page keeps it to himself.
+"""Forgetting on purpose: along one request's tokens, one scope, or everything. Rows that use a page keep it,
+unfindable.
 
 Claims that are open keep what they were promised; what becomes of them is not stored. Knows no sequences.
 """
@@ -6,13 +7,15 @@ Claims that are open keep what they were promised; what becomes of them is not s
 from __future__ import annotations
 
 from quire.core.admission.prepare import ready_for
-from quire.core.records.errors import InputError, say, shown
+from quire.core.records.errors import InputError, StateError, say, shown
 from quire.core.records.identity import Scope
 from quire.core.records.request import Request
 from quire.core.state.claim import Promise
 from quire.core.state.held_hit import freeze
 from quire.core.state.prepared import ReadyRequest
 from quire.core.state.registry import Registry
+from quire.core.state.sequence import shared_scope
+from quire.core.state.stream import TokenStream
 from quire.core.state.writing import Writing
 
 
@@ -21,7 +24,7 @@ def truncate_tree(registry: Registry, request: Request, keep: int) -> int:
     if not isinstance(keep, int) or keep < 0:
         raise InputError(say(f"truncate keeping {shown(keep)} tokens", "that is less than none", "keep at least 0"))
     if not isinstance(request, Request):
-        raise InputError(say(f"truncate of a {type(request).__name__}", "it is no Request", "pass a Request"))
+        raise InputError(say(f"truncate of a {type(request).__name__}", "it is not a Request", "pass a Request"))
     setup = registry.setup
     (prepared,) = ready_for(setup, [request], "compute")
     block = -(-keep // setup.block_size)  # the first that goes
@@ -41,8 +44,14 @@ def truncate_tree(registry: Registry, request: Request, keep: int) -> int:
     return gone
 
 
-def clear_tree(registry: Registry) -> int:
-    """Forget everything stored; returns pages."""
+def clear_tree(registry: Registry, store_again: bool = False) -> int:
+    """Forget everything stored; returns pages. With `store_again` the sequences that stored go on to."""
+    if not isinstance(store_again, bool):
+        raise InputError(say("clear", f"store_again is {shown(store_again)}", "pass True or False"))
+    if store_again and (num_open := sum(map(len, registry.open_claims.values()))):
+        fact = f"claims of {num_open} requests are open, on pages that would be stored anew"
+        raise StateError(say("clear with store_again", fact, "admit or drop them first"))
+    storing = _storing(registry) if store_again else []
     for claim in _frozen(registry):
         claim.is_cut = claim.is_cross_cut = True
     for writing in registry.open_writers.values():
@@ -51,13 +60,29 @@ def clear_tree(registry: Registry) -> int:
     for stream in registry.setup.streams:
         gone += stream.store.clear()
         stream.roots.forget()
+    registry.sessions.clear()
+    for stream, row, scope in storing:
+        stream.store.commit_again(row, stream.roots.make(scope.key, scope))
     return gone
+
+
+def _storing(registry: Registry) -> list[tuple[TokenStream, int, Scope]]:
+    """Rows whose blocks become findable, and where; of each stream. A row may end with a step in flight."""
+    found: list[tuple[TokenStream, int, Scope]] = []
+    rows = [(sequence.row, sequence) for sequence in registry.sequences.values()]
+    rows += [(row, ending.sequence) for row, ending in registry.in_flight.ending.items()]
+    for row, sequence in rows:
+        scopes = (shared_scope(sequence), sequence.request.scope)
+        for stream, scope in zip(registry.setup.streams, scopes, strict=False):
+            if scope is not None and stream.has(row) and stream.store.commits(row):
+                found.append((stream, row, scope))
+    return found
 
 
 def forget_scope(registry: Registry, scope: Scope) -> int:
     """Forget what is stored in every scope that agrees with all that this one names; returns pages."""
     if not isinstance(scope, Scope):
-        raise InputError(say(f"forget of a {type(scope).__name__}", "it is no Scope", "pass a Scope"))
+        raise InputError(say(f"forget of a {type(scope).__name__}", "it is not a Scope", "pass a Scope"))
     if scope == Scope():
         raise InputError(say("forget of a scope that names nothing", "every scope is like it", "use clear()"))
     for claim in _frozen(registry):

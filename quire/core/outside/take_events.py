@@ -1,6 +1,6 @@
 """Reading the recorder: now, or as soon as there is something. Owns waiting; knows neither sockets nor encodings.
 
-Nobody wakes a reader: it looks at a counter every now and then, so that the cache pays nothing for being read.
+A reader is not woken: it looks at a counter every now and then, so that the cache pays nothing for being read.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ def take_events(setup: Setup, whole: bool) -> EventBatch:
     for stream in setup.streams:
         arrays = EventArrays(*stream.store.take_events(whole))
         parts.append((arrays, stream.first))
-        names |= stream.roots.take_names(named(arrays.records))
+        names |= stream.roots.take_names(named(arrays.records) if len(arrays.records) else ())
     return EventBatch(joined(parts), names, setup.config.rank, whole and setup.config.events)
 
 
 def wait_for_events(setup: Setup, timeout: float | None, whole: bool) -> None:
     """Return when there is something to take, or when the time is over; without the cache's lock."""
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0):
-        raise InputError(say(f"events within {shown(timeout)} s", "that is no time to wait", "pass 0 or more, or None"))
+        raise InputError(
+            say(f"events within {shown(timeout)} s", "that is not a time to wait", "pass 0 or more, or None")
+        )
     if timeout == 0 or whole or not setup.config.events:
         return
     end = None if timeout is None else time.monotonic() + timeout

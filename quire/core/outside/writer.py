@@ -1,6 +1,6 @@
-"""Writer: slots for pages whose bytes somebody else has, findable when they are written and held only until then.
+"""Writer: slots for pages whose bytes come from outside, findable when they are written and held only until then.
 
-writer ──► slots of a tier ──► somebody writes ──► written ──► in the tree, held by nobody
+writer ──► slots of a tier ──► the caller writes ──► written ──► in the tree, idle
                 └── close, or the writer is lost: given back
 """
 
@@ -191,7 +191,7 @@ def _blocks(group: int, blocks: Iterable[int]) -> set[int]:
     numbers = whole_numbers(named)
     if numbers is None:
         ask = f"blocks {shown(named)} left out of group {group}"
-        raise InputError(say(ask, "they are no whole numbers", "pass numbers of blocks"))
+        raise InputError(say(ask, "they are not whole numbers", "pass numbers of blocks"))
     return set(numbers)
 
 
@@ -239,13 +239,13 @@ def _name(writing: Writing, wanted: list[Int32], skip: LeftOut, also: LeftOut) -
     for group, had in writing.also.items():
         now = [block for block in had if writing.taken <= block < stop]
         if now:
-            wanted[group] = _without(wanted[group], as_run(now))
+            wanted[group] = _without(wanted[group], to_range(now))
     for group, named in also.items():
-        behind = _behind(writing, group, stop, named)
-        wanted[group] = np.concatenate([wanted[group], behind]) if len(wanted[group]) else behind
+        later = _later_blocks(writing, group, stop, named)
+        wanted[group] = np.concatenate([wanted[group], later]) if len(wanted[group]) else later
 
 
-def _behind(writing: Writing, group: int, stop: int, named: Collection[int]) -> Int32:
+def _later_blocks(writing: Writing, group: int, stop: int, named: Collection[int]) -> Int32:
     """Those of some blocks that it would not take now, and has not."""
     had, whole = writing.also.get(group), len(writing.chain) // writing.prepared.setup.block_size
     if not named:
@@ -272,7 +272,7 @@ def _joined(waiting: tuple[Int32, Int32], fresh: tuple[Int32, Int32]) -> tuple[I
     return blocks[order], pages[order]
 
 
-def as_run(blocks: list[int]) -> Collection[int]:
+def to_range(blocks: list[int]) -> Collection[int]:
     """Some blocks, each named once; mostly they follow each other."""
     if len(blocks) == 1:
         return range(blocks[0], blocks[0] + 1)
@@ -325,7 +325,8 @@ def _written(registry: Registry, writing: Writing, end: int, skip: Skip) -> int:
         return 0
     scope = writing.prepared.scope
     root = NO_ROOT if scope is None else setup.roots.make(writing.prepared.scope_key, scope)
-    return setup.store.publish(root, writing.chain, blocks, pages, now)
+    edge = (writing.prepared.end - 1) // setup.block_size
+    return setup.store.publish(root, writing.chain, blocks, pages, now, edge, writing.prepared.named)
 
 
 def _waiting(writing: Writing, stop: int) -> tuple[list[Int32], list[Int32]]:
@@ -353,7 +354,7 @@ def _give_back_bad(writing: Writing, blocks: list[Int32], pages: list[Int32], le
 
 
 def give_back_writers(registry: Registry) -> None:
-    """What was to be written by somebody who is lost is given back. Between two calls only: never inside one."""
+    """What a lost writer was to write is given back. Between two calls only: never inside one."""
     if not registry.lost_writers:
         return
     now = registry.setup.now()

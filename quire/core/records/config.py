@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from quire.core.records.errors import InputError, say, shown
+from quire.core.records.caller_arguments import keep_tuples, names_fields
+from quire.core.records.errors import InputError, UnknownError, say, shown
 from quire.core.records.groups import LARGEST, LayerGroup, hopeless_group, misplaced, pools_of
-from quire.core.records.renamed import names_fields
-from quire.core.records.tuples import keep_tuples
 
 MAX_TIERS = 8
 MOST_SLOTS = 0x7FFFFF00  # of a group, in all tiers
@@ -22,6 +21,7 @@ MOST_SCOPES = 64  # that a receipt looks into
 SEED_BYTES = 16
 Order = Literal["lru", "adaptive", "release_order"]  # of eviction
 Eviction = Literal["auto", "lru", "adaptive", "release_order"]
+EvictionCost = Literal["tokens", "compute"]  # of a page that goes and is asked for again
 RENAMED = {"empty_first": "lru"}  # orders, by their old names
 EVENT_SEED = os.urandom(SEED_BYTES)  # of this process
 
@@ -63,11 +63,14 @@ class CacheConfig:
     reuse: bool = True
     partial_reuse: bool = True  # hits may end inside a block
     copy_on_partial_reuse: bool = True  # also from blocks in use or with children; False: only idle leaves
-    shadows: bool = True  # an onboarded page keeps its colder copy while nobody needs the room
+    shadows: bool = True  # an onboarded page keeps its colder copy until the room is needed
     offload_min_priority: int = 30  # idle pages below it are dropped instead of offloaded
     eviction: Eviction = "auto"  # which idle page goes first: learned from what is asked again, or "lru"; see `order`
+    eviction_cost: EvictionCost = "tokens"  # what a lost page costs: "compute" keeps deep ones longer; adaptive order
+    compute_doubles_at: int = 30_000  # for "compute": the position of a token that costs twice the first one
     ghosts: int = 8  # pages that are gone and remembered, per slot of all tiers; for the adaptive order and receipts
     min_uses: int = 1  # of a page that `offload` copies down early; for the adaptive order
+    resume_every: int = 1024  # tokens between resume points that are tried inside prompts; 0: none is guessed anywhere
     receipts: bool = False  # every claim says why it missed what it missed; gone pages are remembered in every order
     receipt_scopes: int = 0  # in so many other scopes, at most 64, a receipt looks for what is new in its own
     events: bool = False
@@ -99,10 +102,14 @@ class CacheConfig:
             object.__setattr__(self, "eviction", name)
         if not isinstance(self.eviction, str) or self.eviction not in get_args(Eviction):
             cure = "use 'auto', 'lru', 'adaptive' or 'release_order'"
-            raise InputError(say(f"eviction {shown(self.eviction)}", "it is no known order", cure))
+            raise InputError(say(f"eviction {shown(self.eviction)}", "it is not a known order", cure))
+        self._check_cost()
         if type(self.ghosts) is not int or not 0 <= self.ghosts <= MOST_GHOSTS:
             fact = f"it must be a whole number from 0 to {MOST_GHOSTS}"
             raise InputError(say(f"ghosts {shown(self.ghosts)}", fact, "8 of them per slot serve well"))
+        if type(self.resume_every) is not int or not 0 <= self.resume_every < LARGEST:
+            fact = f"it must be a whole number from 0 to {LARGEST - 1:,}"
+            raise InputError(say(f"resume_every {shown(self.resume_every)}", fact, "0 guesses no resume points"))
         if type(self.min_uses) is not int or not 1 <= self.min_uses <= MOST_USES:
             fact, cure = f"it must be a whole number from 1 to {MOST_USES}", "2: pages that were used again"
             raise InputError(say(f"min_uses {shown(self.min_uses)}", fact, cure))
@@ -111,6 +118,17 @@ class CacheConfig:
             raise InputError(
                 say(ask, "only the adaptive order counts uses", "use eviction='adaptive', or leave it at 1")
             )
+
+    def _check_cost(self) -> None:
+        if not isinstance(self.eviction_cost, str) or self.eviction_cost not in get_args(EvictionCost):
+            cure = "use 'tokens' or 'compute'"
+            raise InputError(say(f"eviction_cost {shown(self.eviction_cost)}", "it is not a known cost", cure))
+        if type(self.compute_doubles_at) is not int or not 1 <= self.compute_doubles_at < LARGEST:
+            fact = f"it must be a whole number from 1 to {LARGEST - 1:,}"
+            raise InputError(say(f"compute_doubles_at {shown(self.compute_doubles_at)}", fact, "30,000 fits 8B models"))
+        if self.eviction_cost == "compute" and self.order != "adaptive":
+            ask, cure = f"eviction_cost 'compute' with eviction '{self.order}'", "use eviction='adaptive', or 'tokens'"
+            raise InputError(say(ask, "only the adaptive order weighs pages", cure))
 
     def _check_receipts(self) -> None:
         if type(self.receipts) is not bool:
@@ -122,23 +140,23 @@ class CacheConfig:
     def _check_sizes(self) -> None:
         if not isinstance(self.groups, tuple) or not all(isinstance(group, LayerGroup) for group in self.groups):
             raise InputError(
-                say(f"groups {shown(self.groups)}", "they are no list of LayerGroup", "pass [LayerGroup(), ...]")
+                say(f"groups {shown(self.groups)}", "they are not a list of LayerGroup", "pass [LayerGroup(), ...]")
             )
         if not isinstance(self.tiers, tuple) or not all(isinstance(tier, TierConfig) for tier in self.tiers):
-            fact = "they are no list of TierConfig"
+            fact = "they are not a list of TierConfig"
             raise InputError(say(f"tiers {shown(self.tiers)}", fact, "pass [TierConfig(name, slots), ...]"))
         for name in ("block_size", "max_sequences", "max_length", "max_events", "max_encoder_length"):
             value = getattr(self, name)
             if name == "max_encoder_length" and value is None:
                 continue
             if type(value) is not int or not 1 <= value < LARGEST:
-                raise InputError(
-                    say(f"{name} {shown(value)}", "it must be a whole number of at least 1", "pass a positive int")
-                )
+                fact = f"it must be a whole number from 1 to {LARGEST - 1:,}"
+                raise InputError(say(f"{name} {shown(value)}", fact, "pass such an int"))
         if type(self.rank) is not int or not 0 <= self.rank < LARGEST:
-            raise InputError(say(f"rank {shown(self.rank)}", "it must be a whole number of at least 0", "pass an int"))
+            fact = f"it must be a whole number from 0 to {LARGEST - 1:,}"
+            raise InputError(say(f"rank {shown(self.rank)}", fact, "pass such an int"))
         if not isinstance(self.event_seed, bytes) or len(self.event_seed) != SEED_BYTES:
-            fact, cure = f"it must be {SEED_BYTES} bytes that nobody can guess", "use secrets.token_bytes(16)"
+            fact, cure = f"it must be {SEED_BYTES} secret bytes", "use secrets.token_bytes(16)"
             raise InputError(say("this event_seed", fact, cure))
         if self.max_chunk is not None and (type(self.max_chunk) is not int or self.max_chunk < 1):
             fact = "it must be a whole number of at least 1"
@@ -171,14 +189,14 @@ class CacheConfig:
             )
         names = [tier.name for tier in self.tiers]
         if wrong := [name for name in names if not isinstance(name, str)]:
-            raise InputError(say(f"a tier named {shown(wrong[0])}", "its name is no string", "pass a string"))
+            raise InputError(say(f"a tier named {shown(wrong[0])}", "its name is not a string", "pass a string"))
         if len(set(names)) != len(names):
             raise InputError(say(f"tiers {names}", "two tiers have one name", "name each tier apart"))
         for place, tier in enumerate(self.tiers):
             numbers = tier.slots if isinstance(tier.slots, tuple) else (tier.slots,)
             if any(type(number) is not int for number in numbers):
                 raise InputError(
-                    say(f"tier {shown(tier.name)} slots {shown(tier.slots)}", "they are no whole numbers", "use ints")
+                    say(f"tier {shown(tier.name)} slots {shown(tier.slots)}", "they are not whole numbers", "use ints")
                 )
             pools = self.num_pools
             if not isinstance(tier.slots, int) and len(tier.slots) != pools:
@@ -251,13 +269,23 @@ class CacheConfig:
         )
 
 
+def check_place(config: CacheConfig, group: int, tier: int = 0) -> None:
+    """There is such a layer group, and such a tier."""
+    if type(group) is type(tier) is int and 0 <= group < len(config.groups) and 0 <= tier < len(config.tiers):
+        return  # the usual case
+    for number, word, known in ((group, "group", config.groups), (tier, "tier", config.tiers)):
+        if not isinstance(number, int) or not 0 <= number < len(known):
+            fact = f"there are {len(known)}: {[item.name for item in known]}"
+            raise UnknownError(say(f"{word} {shown(number)}", fact, f"use a number from 0 to {len(known) - 1}"))
+
+
 def slow_tier(config: CacheConfig) -> int:
     """Number of the slow tier, -1 without one."""
     return len(config.tiers) - 1 if config.tiers[-1].slow else -1
 
 
 def num_remembered(config: CacheConfig) -> int:
-    """Ghosts per slot that the stores keep: none where nobody asks for them."""
+    """Ghosts per slot that the stores keep: none where they are not asked for."""
     return config.ghosts if config.receipts or config.order == "adaptive" else 0
 
 

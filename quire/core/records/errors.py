@@ -8,9 +8,9 @@
     ├── MissingExtra       a part of Quire whose packages are not installed; also an ImportError
     └── BrokenInvariant    Quire itself is wrong: what must always hold does not; also an AssertionError
 
-A ConfigWarning is no error: the configuration works, but some of it can never take effect. Nor is a SlowStoreWarning:
-the answers are the same, and take longer.
-"No room" is not an error: calls return None, or a refusal with its numbers. A message gives ask, fact and cure.
+A ConfigWarning is not an error: the configuration works, but some of it can never take effect. Nor is a
+SlowStoreWarning: the answers are the same, and take longer. "No room" is not an error: calls return None, or a refusal
+with its numbers. A message gives ask, fact and cure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 
 T = TypeVar("T")
 DISTRIBUTION = "quire-kv"  # what the package index calls us; the import name is quire
-CPU_BUILD = "without a GPU install the CPU build of torch first, as pytorch.org tells"
+CPU_BUILD = "without a GPU install the CPU build of torch first, as pytorch.org says"
 SHOWN = 80  # characters
 
 
@@ -80,11 +80,11 @@ def shown(value: object) -> str:
     """What was passed, in an error: not longer than a line, whatever it is."""
     try:
         text = repr(value)
-    except Exception:  # a whole number of too many digits, or somebody's own repr
+    except Exception:  # a whole number of too many digits, or a user's own repr
         return f"a {type(value).__name__}"
     text = text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
     parts = value if isinstance(value, tuple | list) else (value,)
-    if any(isinstance(part, np.generic) for part in parts):  # they look like numbers: nobody would see what is wrong
+    if any(isinstance(part, np.generic) for part in parts):  # they look like numbers: the error would be invisible
         return f"{text} (a NumPy value: pass its .item())"
     return text
 
@@ -105,7 +105,7 @@ def listed(what: str, things: Iterable[T]) -> list[T]:
 
 
 def whole_numbers(things: Sequence[SupportsIndex]) -> list[int] | None:
-    """The things as ints; None if one is no whole number. A mask is none: its truth values would pass for 0 and 1."""
+    """The things as ints; None if one is not a whole number. A mask is not: its truth values would pass for 0 and 1."""
     if any(isinstance(thing, bool | np.bool_) for thing in things):
         return None
     try:

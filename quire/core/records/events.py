@@ -1,6 +1,6 @@
 """Events: facts about committed pages, as they come out of the store's recorder. Knows no sockets.
 
-Order: within a group a removal is told before the next store; moves and other groups do not wait for it. An event
+Order: within a group a removal comes before the next store; moves and other groups do not wait for it. An event
 speaks of a page's hottest tier, so a dropped shadow says nothing. Applying all events in order gives the tree with
 tiers and priorities. docs/events.md is the contract.
 """
@@ -81,7 +81,7 @@ class Stored:
     priorities: tuple[int, ...]
     tokens: NDArray[np.int32] = field(repr=False)  # of all blocks, back to back
     tokens_per_block: int
-    scope: Scope | RestoredScope | None  # restored: nobody has named it yet
+    scope: Scope | RestoredScope | None  # restored: not named yet
     tier: int = 0
 
     def __repr__(self) -> str:

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from quire.core.records.caller_arguments import names_fields
 from quire.core.records.errors import InputError, say, shown
-from quire.core.records.renamed import names_fields
 from quire.core.records.span import Span, cut_before, merged
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class LayerGroup:
             if number is None and name in ("snapshot_every", "snapshot_decoding", "extra_tokens"):
                 continue
             if type(number) is not int or number < 0:
-                raise self._wrong(f"{name} {shown(number)} is no size", "give a whole number >= 0")
+                raise self._wrong(f"{name} {shown(number)} is not a size", "give a whole number >= 0")
             if number >= LARGEST and name not in ("page_bytes", "planes"):
                 raise self._wrong(f"{name} {shown(number)} is beyond {LARGEST:,} tokens", "give fewer")
         if self.pool is not None and not isinstance(self.pool, str):
@@ -219,6 +219,13 @@ def is_stop(group: LayerGroup, position: int, marks: Marks | None, size: int) ->
     return group.snapshot_every > 0 and position % group.snapshot_every == 0
 
 
+def yields_its_end(group: LayerGroup, marks: Marks | None, size: int) -> bool:
+    """Its snapshot at the prompt's end serves longer prompts only, and there is one before it for the same prompt."""
+    if marks is None or not marks.last or not is_stop(group, marks.end, marks, size):
+        return False
+    return not is_stop(group, marks.last, marks._replace(last=0), size)
+
+
 def next_stop(group: LayerGroup, start: int, end: int, marks: Marks | None, size: int) -> int:
     """Where a step from `start` on must end at the latest: elsewhere a state is kept only by the step itself."""
     return end if group.snapshot_inside else _next_snapshot(group, start, end, marks, size)
@@ -276,7 +283,7 @@ def peak_pages(
 ) -> int:  # fmt: skip
     """Pages of its own that a sequence holds at once while it computes up to `end`, `chunk` tokens in a step.
 
-    `held`: those that it has at first, because nobody else has the pages of its hit.
+    `held`: those that it has at first, because no other row has the pages of its hit.
     """
     if group.snapshot_every is not None:
         return int(is_stop(group, _next_snapshot(group, start, end, marks, size), marks, size))

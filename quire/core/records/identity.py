@@ -13,9 +13,9 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
+from quire.core.records.caller_arguments import keep_tuples
 from quire.core.records.errors import InputError, check_text, say, shown
 from quire.core.records.span import Span
-from quire.core.records.tuples import keep_tuples
 
 ScopeValue = int | str | bytes | None
 ScopeDigest = bytes  # four digests of 16 bytes: LoRA, salt, epoch and space, each as typed as in a scope's key
@@ -42,9 +42,9 @@ class Scope:
     def __repr__(self) -> str:
         """That there is a salt, and never which."""
         plain = (("lora", self.lora), ("epoch", self.epoch))
-        told = [f"{name}={shown(value)}" for name, value in plain if value is not None]
-        told += [f"a {name}" for name in ("salt", "space") if getattr(self, name) is not None]
-        return f"Scope({', '.join(told)})"
+        parts = [f"{name}={shown(value)}" for name, value in plain if value is not None]
+        parts += [f"a {name}" for name in ("salt", "space") if getattr(self, name) is not None]
+        return f"Scope({', '.join(parts)})"
 
     def covers(self, other: Scope) -> bool:
         """Whether another scope has all that this one names: its LoRA, its salt, its epoch."""
@@ -53,7 +53,7 @@ class Scope:
 
     @property
     def digest(self) -> ScopeDigest:
-        """What stands for the scope where nobody shall read its salt; equal scopes have equal ones."""
+        """What stands for the scope where its salt must stay secret; equal scopes have equal ones."""
         return digest_of(self.key)
 
     def covers_digest(self, digest: ScopeDigest) -> bool:
@@ -70,7 +70,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class RestoredScope:
-    """A scope that nobody has named since its pages came back from an earlier process: its digest is all there is."""
+    """A scope that was not named since its pages came back from an earlier process: its digest is all there is."""
 
     digest: ScopeDigest = field(repr=False)
 
@@ -85,7 +85,7 @@ def scope_of_digest(digest: ScopeDigest) -> Scope | RestoredScope:
 
 
 def _event_hash(digest: ScopeDigest, seed: bytes) -> int:
-    """Of the digest, so that pages from disk, whose salts nobody knows, have the names that routers look for."""
+    """Of the digest, so that pages from disk, whose salts are unknown, have the names that routers look for."""
     name = blake2b(digest, digest_size=8, key=seed, person=b"quire-scope").digest()
     return int.from_bytes(name, "little") or 1
 

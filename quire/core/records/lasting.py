@@ -48,7 +48,7 @@ class LastingChanges:
 
     freed_group: NDArray[np.int32]
     freed_slot: NDArray[np.int32]
-    nodes: BlockNodes  # those of `pages`, and their ancestors, that were not told before
+    nodes: BlockNodes  # those of `pages`, and their ancestors, that were not reported before
     pages: LastingPages
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ def parse_bytes(amount: str | int, what: str = "memory") -> int:
     found = _BYTES.fullmatch(amount) if isinstance(amount, str) else None
     number: object = amount if found is None else float(found[1]) * _FACTORS[(found[2] or "").lower()]
     if isinstance(number, bool) or not isinstance(number, int | float) or number < 0 or (not found and number % 1):
-        raise InputError(say(f"{what} of {shown(amount)}", "it is no amount of memory", _CURE))
+        raise InputError(say(f"{what} of {shown(amount)}", "it is not an amount of memory", _CURE))
     if number >= _MOST:
         raise InputError(say(f"{what} of {shown(amount)}", "no machine has so many bytes", "give less"))
     return round(number)

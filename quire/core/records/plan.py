@@ -54,7 +54,7 @@ class Move:
 
 
 class Plan:
-    """Moves of one decision. Run it, then tell `Cache.finish`.
+    """Moves of one decision. Run it, then call `Cache.finish`.
 
     A `background` plan is run beside the steps' plans, late and in any order: no plan of a step touches its slots until
     it is finished. It begins when the step plan `after`, and all before that, have run (-1: at once).

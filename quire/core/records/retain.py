@@ -1,4 +1,4 @@
-"""Retention: which pages of a request should outlive it, how much and how long. Knows no pages."""
+"""Retention: which pages of a request should outlive it, how much and how long. Words and numbers; knows no pages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from quire.core.records.caller_arguments import keep_tuples
 from quire.core.records.config import DEFAULT_PRIORITY, HIGHEST, LOWEST
 from quire.core.records.errors import InputError, say, shown
-from quire.core.records.tuples import keep_tuples
 
 TICKS_PER_SECOND = 1_000_000  # the store keeps time in whole microseconds
 NONE = -1
@@ -20,7 +20,7 @@ LONGEST = 1e9  # seconds
 
 @dataclass(frozen=True, slots=True)
 class RetainRange:
-    """Tokens `[start, end)` (None: to the last) keep `priority`, for `seconds` after release (None: for good)."""
+    """Tokens `[start, end)` (None: to the last) keep `priority`, for `seconds` after release (None: without end)."""
 
     start: int
     end: int | None
@@ -50,7 +50,7 @@ class Retention:
         if not isinstance(self.ranges, tuple) or not all(isinstance(item, RetainRange) for item in self.ranges):
             raise InputError(say("retention ranges", f"they are {shown(self.ranges)}", "pass a list of RetainRange"))
         if self.by not in ("first", "max"):
-            raise InputError(say(f"retention by {shown(self.by)}", "it is no known rule", "use 'first' or 'max'"))
+            raise InputError(say(f"retention by {shown(self.by)}", "it is not a known rule", "use 'first' or 'max'"))
         for before, after in zip(self.ranges, self.ranges[1:], strict=False):
             if before.end is None or after.start < before.end:
                 ask = f"retain range from {after.start}"

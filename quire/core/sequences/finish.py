@@ -31,7 +31,7 @@ def finish_plan(registry: Registry, plan: Plan, failed: Iterable[int], undone: I
         if not len(plan.moves) and plan.number < registry.next_plan:
             return NOTHING  # or there was nothing to do
     if not isinstance(plan, Plan):
-        raise InputError(say(f"finish of a {type(plan).__name__}", "it is no Plan", "pass a plan of this cache"))
+        raise InputError(say(f"finish of a {type(plan).__name__}", "it is not a Plan", "pass a plan of this cache"))
     places, missed = (_moves_named(plan, numbers) for numbers in (failed, undone))
     kept = registry.plans.get(plan.number) or registry.background.get(plan.number)
     known = kept is not None and kept.moves is plan.moves
@@ -54,7 +54,7 @@ def finish_plan(registry: Registry, plan: Plan, failed: Iterable[int], undone: I
 
 
 def warn_of_lost_plans(registry: Registry) -> None:
-    """A plan that nobody can finish any more was probably never run, and pages do not hold what the cache says. They
+    """A plan that cannot be finished any more was probably never run, and pages do not hold what the cache says. They
     stay open: `open_plans` has them. Shown by default, unlike the warning for lost claims, which cost room only."""
     numbers = []
     while registry.lost_plans:  # which grows while this runs
@@ -115,5 +115,5 @@ def _survives(setup: Setup, group: int, page: int, copy: tuple[int, int]) -> boo
     (tier, slot), (store, place) = copy, setup.pools[group]
     slots = store.page_slots(place, page)
     if slots[tier] == slot and any(hotter >= 0 for hotter in slots[:tier]):
-        return store.drop_copy(place, page, tier)  # not while somebody reads it there: then the page is lost
+        return store.drop_copy(place, page, tier)  # not while it is read there: then the page is lost
     return slots[tier] != slot

@@ -23,6 +23,10 @@ def fork_sequence(
         check_id(name, "fork")
         if name in registry.sequences or name in names[:place]:
             raise StateError(say(f"fork as {shown(name)}", "that id is taken", "use another id"))
+    flies = registry.in_flight.has(row)
+    if flies and setup.state_groups:
+        fact = "a step in flight moves its state on"
+        raise StateError(say(f"fork of {shown(sequence.id)}", fact, "commit that step, or fail it, before"))
     running = running_of(sequence)
     places = running.prepared.encoder
     unread = places is not None and sequence.encoder_computed < places.length
@@ -41,6 +45,8 @@ def fork_sequence(
                 stream.store.fork(row, target)
         if early:  # the step under way computes the source alone
             setup.store.hand_out(target, sequence.computed)
+        elif flies and setup.store.handed.item(target) > sequence.computed:
+            setup.store.take_back(target, sequence.computed, False)
         forks.append(fork_of(sequence, name, target))
         registry.sequences[name] = forks[-1]
     return forks, registry.take_plan()

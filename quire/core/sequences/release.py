@@ -2,26 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from quire.core.records.errors import StateError, listed, say, shown
+from quire.core.records.hint_words import NO_HINT
 from quire.core.records.request import Int32, Request, check_tokens
-from quire.core.state.registry import Registry
+from quire.core.state.registry import Ending, Registry
 from quire.core.state.sequence import RELEASED, Sequence, own_row, running_of
 from quire.core.state.setup import Setup
 
 
-def release_sequence(registry: Registry, sequence: Sequence, store: bool) -> None:
-    """Give up its pages, the deepest first; what was computed stays findable unless `store` is False."""
-    setup = registry.setup
+def ending_of(registry: Registry, sequences: Sequence | Iterable[Sequence]) -> list[Sequence]:
+    """The sequences that a release speaks of, all of them live, each once."""
+    if isinstance(sequences, Sequence):
+        own_row(registry.setup, sequences)
+        return [sequences]
+    many = listed("release", sequences)
+    seen: set[int] = set()
+    for sequence in many:
+        row = own_row(registry.setup, sequence)
+        if row in seen:
+            raise StateError(say("release", f"sequence {shown(sequence.id)} is given twice", "pass each once"))
+        seen.add(row)
+    return many
+
+
+def release_sequence(registry: Registry, sequence: Sequence, store: bool, back: int = NO_HINT) -> None:
+    """Give up its pages, the deepest first; what was computed stays findable unless `store` is False. `back`: when it
+    is asked for again, as the store numbers it. While a step in flight has the row all of that waits for it."""
+    setup, flight = registry.setup, registry.in_flight
     row = own_row(setup, sequence)
     now = setup.now()  # before the first change: a caller's clock may raise
-    setup.store.release(row, store, now)
-    if setup.cross is not None and setup.cross.has(row):
-        setup.cross.store.release(row, store, now)
+    ending = Ending(sequence, store, back)
+    if flight.has(row):
+        flight.ending[row] = ending
+        setup.store.take_back(row, max(setup.store.launched.item(row), setup.store.computed.item(row)), False)
+    else:
+        end_row(registry, row, ending, now)
     del registry.sequences[sequence.id]
     registry.commit_checked.pop(row, None)
-    registry.free_rows.append(row)
     sequence.row = RELEASED
+
+
+def end_row(registry: Registry, row: int, ending: Ending, now: int) -> None:
+    """No step in flight has the row: its pages go, and it is another sequence's."""
+    setup, (sequence, store, back) = registry.setup, ending
+    session = sequence.request.session
+    if session is not None:
+        end = setup.store.release(row, store, now, back, True)
+        registry.end_session((running_of(sequence).prepared.scope_key, session), end)
+    elif back:
+        setup.store.release(row, store, now, back)
+    else:
+        setup.store.release(row, store, now)
+    if setup.cross is not None and setup.cross.has(row):
+        setup.cross.store.release(row, store, now)
+    registry.free_rows.append(row)
 
 
 def suspend_sequence(registry: Registry, sequence: Sequence, tokens: Int32 | None) -> Request:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from quire.core.records.errors import BrokenInvariant, UnknownError, listed, say, shown
+from quire.core.records.errors import BrokenInvariant, StateError, UnknownError, listed, say, shown
 from quire.core.records.request import Int32, check_tokens
 from quire.core.state.registry import Registry
-from quire.core.state.sequence import Sequence, own_row
+from quire.core.state.sequence import Sequence, own_rows
 from quire.core.state.setup import Setup
 
 Sequences = Sequence | Iterable[Sequence] | Int32
@@ -20,14 +20,30 @@ def rows_of(setup: Setup, sequences: Sequences) -> Int32:
     if isinstance(sequences, np.ndarray):
         check_tokens(sequences, "an array of rows")
         return sequences
-    many = [sequences] if isinstance(sequences, Sequence) else listed("sequences", sequences)
-    for sequence in many:
-        own_row(setup, sequence)
-    return np.fromiter((sequence.row for sequence in many), np.int32, len(many))
+    return own_rows(setup, [sequences] if isinstance(sequences, Sequence) else listed("sequences", sequences))
+
+
+def check_landed(registry: Registry, verb: str, rows: Int32) -> None:
+    """No step in flight has any of these rows."""
+    found = rows[registry.in_flight.have(rows)] if _in_table(registry, rows) else rows[:0]
+    for sequence in sequences_of(registry, found):
+        fact = "a step in flight computes it"
+        raise StateError(say(f"{verb} of sequence {shown(sequence.id)}", fact, "commit that step, or fail it, before"))
+    check_not_ended(registry, verb, rows)
+
+
+def check_not_ended(registry: Registry, verb: str, rows: Int32) -> None:
+    """None of these rows waits for a step in flight to be given up."""
+    if registry.in_flight.ending and not registry.in_flight.ending.keys().isdisjoint(rows.tolist()):
+        raise wrong_rows(registry, verb, rows)
+
+
+def _in_table(registry: Registry, rows: Int32) -> bool:
+    return len(rows) > 0 and 0 <= int(rows.min()) <= int(rows.max()) < registry.setup.config.max_sequences
 
 
 def sequences_of(registry: Registry, rows: Int32) -> list[Sequence]:
-    """The live sequences of some rows, for a message: whoever is asked by row knows them by id too."""
+    """The live sequences of some rows, for a message: callers know them by id too."""
     by_row = {sequence.row: sequence for sequence in registry.sequences.values()}
     return [by_row[row] for row in rows.tolist() if row in by_row]
 

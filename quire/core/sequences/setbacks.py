@@ -1,6 +1,6 @@
-"""Setbacks: pages are lost, and whoever relied on them is told how much of what he was promised is left.
+"""Setbacks: pages are lost, and every request that relied on them learns how much of its promise is left.
 
-The one path for moves that failed and for pages that somebody reports as bad. Knows neither plans nor slots.
+The one path for moves that failed and for pages that are reported as bad. Knows neither plans nor slots.
 """
 
 from __future__ import annotations
@@ -80,7 +80,11 @@ def give_up(registry: Registry, lost: list[LostPage], now: int) -> tuple[Setback
     setbacks = _hold_setbacks(registry, lost)
     setbacks += [_shorten(found, kept, lost) for found, kept in finds]
     setbacks += _writer_setbacks(registry, lost)
-    setbacks += [_recut(registry, row, cut) for row, cut in sorted(cuts.items())]
+    ending = registry.in_flight.ending
+    for row in cuts.keys() & ending.keys():
+        registry.in_flight.void(row)
+        ending[row] = ending[row]._replace(store=False)
+    setbacks += [_recut(registry, row, cut) for row, cut in sorted(cuts.items()) if row not in ending]
     setbacks += [_reclaim(registry, claim, now) for claim in claims]
     return tuple(setbacks)
 
@@ -101,7 +105,7 @@ def _rests_on(setup: Setup, claim: Promise, group: int, page: int) -> bool:
 
 
 def _finds_on(registry: Registry, lost: list[LostPage]) -> list[tuple[Found, HeldHit]]:
-    """Finds that hold a lost page; what a lost handle held is nobody's business."""
+    """Finds that hold a lost page; what a lost handle held does not count."""
     found = [(ref(), kept) for ref, kept in registry.open_finds.items()]
     return [(one, kept) for one, kept in found if isinstance(one, Found) and _lost_of(kept, lost)]
 
@@ -176,6 +180,8 @@ def _cuts(setup: Setup, lost: list[LostPage]) -> dict[int, int]:
 
 def _recut(registry: Registry, row: int, cut: int) -> Setback:
     setup = registry.setup
+    registry.in_flight.void(row)
+    setup.store.launch(np.array([row], np.int32), np.zeros(1, np.int32))
     sequence = next(sequence for sequence in registry.sequences.values() if sequence.row == row)
     old = sequence.computed
     stuck = setup.bounded or setup.cross is not None or running_of(sequence).received

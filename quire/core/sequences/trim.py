@@ -1,26 +1,65 @@
-"""Trim: the last tokens of a sequence are taken back, as far as they are its own and nobody reads them."""
+"""Trim: the last tokens of sequences are taken back, as far as they are their own and no other row reads them."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from quire.core.records.errors import InputError, StateError, say, shown
+from quire.core.records.errors import InputError, StateError, listed, say, shown
+from quire.core.records.request import Int32
+from quire.core.sequences.rows import Sequences, check_landed, rows_of, sequences_of, wrong_rows
 from quire.core.state.registry import Registry
 from quire.core.state.sequence import Sequence, own_row, running_of
 from quire.core.state.setup import Setup
 
 
-def trim_tail(registry: Registry, sequence: Sequence, num_tokens: int) -> int:
-    """Take back the last tokens (rejected drafts); committed ones stay. Returns pages given back."""
-    setup = registry.setup
-    row, running = own_row(setup, sequence), running_of(sequence)
+def trim_batch(registry: Registry, sequences: Sequences, num_tokens: int | Int32) -> int:
+    """Take back the last tokens (rejected drafts) of one sequence or of several; committed ones stay. Returns pages
+    given back. The first that cannot be trimmed refuses all."""
+    if isinstance(sequences, Sequence):
+        many = [sequences]
+        own_row(registry.setup, sequences)
+    else:
+        given_as = sequences if isinstance(sequences, np.ndarray) else listed("sequences", sequences)
+        rows = rows_of(registry.setup, given_as)
+        many = sequences_of(registry, rows) if isinstance(given_as, np.ndarray) else given_as
+        if len(many) != len(rows) or len({*rows.tolist()}) != len(rows):
+            raise wrong_rows(registry, "trim", rows)
+    if registry.in_flight.steps:
+        check_landed(registry, "trim", np.array([sequence.row for sequence in many], np.int32))
+    counts = _counts(num_tokens, len(many))
+    for sequence, count in zip(many, counts, strict=True):
+        _check(registry, sequence, count)
+    given = 0
+    for sequence, count in zip(many, counts, strict=True):
+        running, length = running_of(sequence), sequence.length - count
+        running.kept = min(running.kept, length)
+        sequence.prompt_end = min(sequence.prompt_end, length)
+        given += registry.setup.store.trim(sequence.row, count)
+    return given
+
+
+def _counts(num_tokens: int | Int32, many: int) -> list[int]:
+    """How many each gives back."""
+    if not isinstance(num_tokens, np.ndarray):
+        return [num_tokens] * many
+    if num_tokens.dtype != np.int32 or num_tokens.shape != (many,):
+        fact = f"num_tokens is {num_tokens.dtype} of shape {num_tokens.shape} for {many} sequences"
+        raise InputError(say("trim", fact, "pass an int32 array with one number per sequence"))
+    counts: list[int] = num_tokens.tolist()
+    return counts
+
+
+def _check(registry: Registry, sequence: Sequence, num_tokens: int) -> None:
+    """Whether a sequence can give back so many."""
+    setup, running = registry.setup, running_of(sequence)
     if setup.bounded and running.granted < sequence.prompt_end:
         fact = f"{running.granted} of its {sequence.prompt_end} prompt tokens were handed out"
         raise StateError(say(f"trim of {shown(sequence.id)}", fact, "hand out the rest of its prompt first"))
+    length = sequence.length
     final = sequence.computed if setup.state_groups else sequence.committed
     if running.received:
         final = max(final, sequence.prompt_end)  # a transfer brought what is read from there on
-    open_tokens = sequence.length - max(final, 1)  # what has no token could not be claimed again
+    open_tokens = length - max(final, 1)  # what has no token could not be claimed again
     if not isinstance(num_tokens, int) or not 0 <= num_tokens <= open_tokens:
         fact = f"{open_tokens} tokens of sequence {shown(sequence.id)} can be taken back"
         cure = "trim before they are committed"
@@ -29,12 +68,9 @@ def trim_tail(registry: Registry, sequence: Sequence, num_tokens: int) -> int:
         if final == 0:
             cure = "leave it its first token, or release it"
         raise InputError(say(f"trim of {shown(num_tokens)} tokens", fact, cure))
-    _check_private(setup, sequence, sequence.length - num_tokens)
-    if num_tokens:
-        _check_holds(registry, sequence, sequence.length - num_tokens)
-    running.kept = min(running.kept, sequence.length - num_tokens)
-    sequence.prompt_end = min(sequence.prompt_end, sequence.length - num_tokens)
-    return setup.store.trim(row, num_tokens)
+    _check_private(setup, sequence, length - num_tokens)
+    if num_tokens and registry.holds:
+        _check_holds(registry, sequence, length - num_tokens)
 
 
 def _check_private(setup: Setup, sequence: Sequence, length: int) -> None:

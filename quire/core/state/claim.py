@@ -18,7 +18,7 @@ from quire.core.state.explained import Noted, receipt_of
 from quire.core.state.prepared import Prepared, Purpose, ReadyRequest, ready_of
 
 if TYPE_CHECKING:
-    from quire.core.store.interface import Hit
+    from quire.core.store.interface import Explained, Hit
 
 Spans = tuple[Span, ...]
 RECEIPTS_OFF = say("a receipt", "this cache makes none", "build it with CacheConfig(receipts=True), or ask explain")
@@ -50,14 +50,15 @@ class Promise:
     """What one request was promised by its claim, as the cache keeps it: the hit that it holds, and what follows."""
 
     __slots__ = (
-        "cold", "cross_hit", "handle", "hit", "is_cross_cut", "is_cut", "junction", "noted", "num_tokens", "onboards",
-        "prepared", "purpose", "receipt", "takes",
+        "cold", "cross_hit", "full", "handle", "hit", "is_cross_cut", "is_cut", "junction", "noted", "num_tokens",
+        "onboards", "prepared", "purpose", "receipt", "takes",
     )  # fmt: skip
 
     num_tokens: int  # left to compute
     junction: int | None  # with states: the block edge behind its start where it parts from a cached text; kept there
     onboards: tuple[int, ...]  # pages per group that admission reads from a colder tier
     hit: Hit
+    full: Hit | None  # what was found, where a part of it is computed all the same (`redo_blocks`); holds nothing
     cross_hit: Hit | None  # in the encoder's stream
     cold: tuple[int, ...]  # whole hit pages per group that need a slot on the device
     takes: tuple[int, ...]  # slots per group at the peak; a partial hit's copy is one of them
@@ -67,9 +68,9 @@ class Promise:
     def __init__(self, prepared: ReadyRequest, purpose: Purpose) -> None:
         self.prepared = prepared
         self.purpose = purpose
-        self.handle: Claim | None = None  # the caller's, while it is open and he has asked for it
+        self.handle: Claim | None = None  # the caller's, while it is open and was asked for
         self.noted: Noted | None = None  # what its receipt says besides what the hit has noted; None: it makes none
-        self.receipt: Receipt | None = None  # made when somebody asks for it
+        self.receipt: Receipt | None = None  # made when asked for
 
     @property
     def request(self) -> Request:
@@ -126,14 +127,15 @@ class Claim:
     @property
     def coming(self) -> int:
         """Tokens behind `start` that could be reused, had they been prefetched from the slow tier."""
-        return max(0, self._promise.hit.coming * self._promise.prepared.setup.block_size - self.start)
+        return max(0, _ahead(self._promise).coming * self._promise.prepared.setup.block_size - self.start)
 
     @property
     def coming_pages(self) -> tuple[int, ...]:
         """Pages per group that are in the slow tier only, of those that resuming there reads; as things are now."""
         setup = self._promise.prepared.setup
-        hits = ((hit_of(self._promise, group), setup.pools[group].place) for group in setup.groups)
-        slow = setup.slow_tier
+        own, slow = _ahead(self._promise), setup.slow_tier
+        found = [own if group < setup.own_groups.stop else self._promise.cross_hit for group in setup.groups]
+        hits = ((hit, pool.place) for hit, pool in zip(found, setup.pools, strict=True))
         return tuple(0 if hit is None else int((hit.reach(place)[1] == slow).sum()) for hit, place in hits)
 
     @property
@@ -143,8 +145,9 @@ class Claim:
         if promise.noted is None:
             raise StateError(RECEIPTS_OFF)
         if promise.receipt is None:
-            explained = promise.hit.explained()
-            promise.receipt = receipt_of(promise.prepared, promise.purpose, self.start, explained, promise.noted)
+            starts = self.start, self.start if promise.full is None else promise.full.start
+            why = explained_of(promise)
+            promise.receipt = receipt_of(promise.prepared, promise.purpose, starts, why, promise.noted)
         return promise.receipt
 
     @property
@@ -192,12 +195,13 @@ class Claim:
         """
         mine, theirs = self._promise.prepared, ready_of(other)
         setup, size = mine.setup, mine.setup.block_size
+        found, redo = self._promise.full or self._promise.hit, mine.request.redo_blocks
         if setup.state_groups:
             block = _first_kept(theirs, span, self.start) // size - 1
-            gains = block >= 0
+            gains = block >= 0 and not redo  # who computes a part again may find no state before that
         else:
-            block = self._promise.hit.blocks
-            gains = span.start // size <= block < span.end // size
+            block = found.blocks
+            gains = span.start // size <= block < span.end // size and block >= redo
         alike = mine.keep and theirs.keep and mine.scope_key == theirs.scope_key
         copies = setup.partial_policy == 2 and not setup.state_groups  # a part of a page can be copied
         usable = mine.end if copies and self.start < mine.end - 1 else mine.end - 1  # the last token is always computed
@@ -227,6 +231,23 @@ def claim_of(promise: Promise) -> Claim:
 def promise_of(claim: Claim) -> Promise:
     """What the cache keeps behind the handle."""
     return claim._promise
+
+
+def explained_of(promise: Promise) -> Explained:
+    """Why it was not more that was found, and what it reads."""
+    runs, tokens = promise.hit.explained()
+    return runs if promise.full is None else promise.full.explained()[0], tokens
+
+
+def _ahead(promise: Promise) -> Hit:
+    """The hit that says what is coming: its own, or where it computes a part again what is left of all there is."""
+    prepared, found = promise.prepared, promise.full or promise.hit
+    redo = prepared.request.redo_blocks if promise.purpose == "compute" else 0
+    if not redo or not prepared.keep:
+        return promise.hit
+    setup = prepared.setup
+    usable = max(0, found.coming - redo) * setup.block_size
+    return setup.store.walk(prepared.chain, setup.roots.find(prepared.scope_key), usable, 0)
 
 
 def let_go(promise: Promise) -> None:

@@ -102,11 +102,15 @@ def drop_from(promises: list[Promise], place: int) -> list[Promise]:
     return dropped
 
 
-def settle(claims: Claims) -> None:
-    """None of them is open any more: all are sequences, or were given back."""
-    for promise in claims._promises:
+def end_promises(promises: list[Promise]) -> None:
+    """They are kept: none is left in the list, and their handles are the callers' alone."""
+    for promise in promises:
         promise.handle = None
-    claims._promises.clear()
+    promises.clear()
+
+
+def settle(claims: Claims) -> None:
+    """None of them is open any more: all are sequences, or were given back, and none is left in the list."""
     if claims._ref is not None:
         claims._open.pop(claims._ref, None)
         claims._ref = None  # their loss need not be noted any more

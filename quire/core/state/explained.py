@@ -1,4 +1,4 @@
-"""What a claim's receipt will say: noted at the claim, made into a Receipt when somebody asks. Knows no claims.
+"""What a claim's receipt will say: noted at the claim, made into a Receipt when asked for. Knows no claims.
 
 The store explains whole blocks (`quire.core.store.causes`); the tokens that no whole block has are accounted for here.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from quire.core.records.hint_words import BACKS
 from quire.core.records.identity import Scope
 from quire.core.records.reports.receipt import Cause, Miss, Receipt
 from quire.core.records.retain import TICKS_PER_SECOND
@@ -63,22 +64,26 @@ def look_elsewhere(prepared: ReadyRequest, runs: bytes, most: int) -> Elsewhere 
     return best
 
 
-def receipt_of(prepared: ReadyRequest, purpose: Purpose, reused: int, explained: Explained, noted: Noted) -> Receipt:
-    """The receipt of a claim."""
+def receipt_of(
+    prepared: ReadyRequest, purpose: Purpose, starts: tuple[int, int], explained: Explained, noted: Noted
+) -> Receipt:
+    """The receipt of a claim: where it starts, and up to where more was found that is computed all the same."""
+    reused, found = starts
     config, (runs, tokens), (now, computing, elsewhere) = prepared.setup.config, explained, noted
-    misses: list[Miss] = []
-    for code, start, stop, group, gone, admission in _rows(runs) if prepared.keep else ():
+    misses = [Miss("policy", reused, found)]
+    for code, start, stop, group, gone, admission, hint in _rows(runs) if prepared.keep else ():
         miss = Miss(NAMES[code], start, stop, None if group < 0 else group)
         if code in REMEMBERED:
             ago = max(0, now - gone) / TICKS_PER_SECOND
-            miss = Miss(miss.cause, start, stop, group, seconds=ago, admission=admission)
+            told = BACKS[hint - 1] if hint else None
+            miss = Miss(miss.cause, start, stop, group, seconds=ago, admission=admission, back=told)
         elif code == causes.UNDER_WAY:
             miss = Miss(miss.cause, start, stop, group, request=computing)
         elif code == causes.NEW and elsewhere is not None:
             misses.append(Miss("other_scope", start, elsewhere.end, scope=elsewhere.scope))
             miss = Miss(miss.cause, elsewhere.end, stop)
         misses.append(miss)
-    misses += _beyond_blocks(prepared, purpose, reused)
+    misses += _beyond_blocks(prepared, purpose, found)
     table = np.frombuffer(tokens, np.int64).reshape(-1, len(config.tiers)).tolist()
     hits = {(tier, group): n for group, row in enumerate(table) for tier, n in enumerate(row) if n}
     return Receipt(
@@ -91,13 +96,13 @@ def receipt_of(prepared: ReadyRequest, purpose: Purpose, reused: int, explained:
     )
 
 
-def _beyond_blocks(prepared: ReadyRequest, purpose: Purpose, reused: int) -> list[Miss]:
+def _beyond_blocks(prepared: ReadyRequest, purpose: Purpose, found: int) -> list[Miss]:
     """Tokens that no whole block has, and those that were not to be reused."""
     end, size, limit = prepared.end, prepared.setup.block_size, prepared.request.reuse_limit
     if not prepared.keep:
         return [Miss("policy", 0, end)]
     usable = _usable_tokens(prepared, purpose)
-    short = Miss("short", max(reused, usable // size * size), usable)
+    short = Miss("short", max(found, usable // size * size), usable)
     limited = limit is not None and limit < end
     return [short, Miss("policy" if limited else "last_token", usable, end)]
 

@@ -1,4 +1,4 @@
-"""Handle: what a caller has of something that the cache keeps open for him; and that its loss is noted.
+"""Handle: what a caller has of something that the cache keeps open for it; its loss is noted.
 
 The cache knows what is kept, and the handle only weakly. A handle may be garbage collected in any thread, in the middle
 of any call: it is noted then, and the next call gives back what was kept.
@@ -45,7 +45,7 @@ def handles_of(handles: Handles[Kept]) -> list[Handle[Kept]]:
 
 
 def take_lost(handles: Handles[Kept], lost: Lost[Kept]) -> list[Kept]:
-    """What was kept for handles that were lost; it is nobody's then."""
+    """What was kept for handles that were lost."""
     found: list[Kept] = []
     while lost:  # another thread may have been here before
         kept = handles.pop(lost.pop(), None)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class HeldHit:
-    """The hit of a request, claimed, and the blocks before it that the caller has himself."""
+    """The hit of a request, claimed, and the blocks before it that the caller has."""
 
     prepared: ReadyRequest
     hit: Hit

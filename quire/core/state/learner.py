@@ -8,6 +8,9 @@ judgement: where LRU would have had more hits of late, pages go by age alone, un
     hits    blocks asked again, by age   hazard    of the blocks that get to an age: the share asked again there
     lost    ghosts that fell out         survival  the share that gets from one age to another without being asked
     census  blocks that wait now         worth     hits until an age per slot-tick until it, where that is best
+
+A hint makes a class like others, with ages of its own: hints that are not true, or always the
+same, are worth what comes of them. Of "never" nothing is expected to come back, until it does.
 """
 
 from __future__ import annotations
@@ -16,7 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.store.interface import Int32Array, Int64Array, Store
-from quire.core.store.reuse import AGE_EDGES, FIRST_RANK, NUM_AGES, NUM_REUSE_CLASSES
+from quire.core.store.reuse import (
+    AGE_EDGES,
+    CONTINUED,
+    FIRST_RANK,
+    NEVER,
+    NUM_AGES,
+    NUM_REUSE_CLASSES,
+    OLDEST_FIRST,
+    SOON,
+)
 
 Floats = NDArray[np.float64]
 
@@ -24,7 +36,7 @@ SPAN = 45  # ages that are looked at: fifteen octaves
 BEYOND = 6  # of them: older than any that is known, so that what is old has a future, too
 STARTS: Floats = np.array([0, *AGE_EDGES], np.float64)  # of the ages, in ticks
 PRIOR = 50.0  # blocks' worth of what is assumed before anything is known, and of all classes for each of them
-EXPECTED = 0.04  # hazard of an age before anything is known: the longer nobody asked, the longer nobody will
+EXPECTED = 0.04  # hazard of an age before anything is known: the longer unused, the longer it will be
 MOST = 0.98  # of a hazard
 AHEAD = 3  # ages that a look ahead takes in at least, an octave: less would chase noise
 FADING = 0.98  # of what was counted, from one step to the next
@@ -32,7 +44,8 @@ MEMORY = 31 / 32  # of the judge, from one step to the next
 MOST_AT_ONCE, MOST_CREDIT, MOST_DEBT, LEAST = 8, 4, 4, 16  # an eighth, a fourth of the watched pages; at least so many
 SHORTEST_WAIT, LONGEST_WAIT, PROBATION = 8, 128, 32  # steps by age alone; steps after which old debts are forgotten
 _AGES = np.arange(SPAN)
-_OLDEST_FIRST = np.array(FIRST_RANK, np.int32)
+_OLDEST_FIRST, _FIRST_RANK = np.array(OLDEST_FIRST, np.int32), np.array(FIRST_RANK, np.int32)
+_TRUST = np.where(np.arange(NUM_REUSE_CLASSES) == NEVER, 0.0, 1.0)[:, None]  # of a class: how much of all is expected
 _REACHED = _AGES[None, :] >= _AGES[:, None]  # [from, to]
 _LONG_ENOUGH = (_AGES[None, :] >= _AGES[:, None] + AHEAD) | (_AGES[None, :] == SPAN - 1)
 _PASSED = np.where(
@@ -93,9 +106,10 @@ class Learner:
         cells = np.lexsort((_YOUNGEST_LAST, found.ravel()))  # of equal worth the oldest first
         self._hits *= FADING
         self._lost *= FADING
-        unasked = self._hits.sum() < 1  # whoever never comes back tells nothing of who does
-        if self.judge.hear(*rival.tolist()) or unasked:
+        if self.judge.hear(*rival.tolist()):
             return _OLDEST_FIRST, True
+        if self._hits.sum() < 1:  # what never comes back says nothing of what does
+            return _FIRST_RANK, True
         return cells.astype(np.int32), False
 
 
@@ -106,11 +120,19 @@ def learn(store: Store, group: int, learner: Learner) -> None:
 
 def worth_of_all(hits: Floats, waiting: Floats) -> Floats:
     """Expected hits per slot-tick of every cell; `waiting`: blocks that got to an age and were not asked there."""
-    first = span(hits, waiting)
+    first, classes = span(hits, waiting), _classes_seen(hits, waiting)
     ages = np.clip(np.arange(NUM_AGES) - first, 0, SPAN - 1)
-    found = worth(_gather(hits, first), _gather(waiting, first), widths(first))
+    known = worth(_gather(hits[:classes], first), _gather(waiting[:classes], first), widths(first))
+    found = np.zeros((NUM_REUSE_CLASSES, SPAN))
+    found[SOON:NEVER] = known[CONTINUED]  # hints not given yet: such text mostly continues
+    found[:classes] = known
     every: Floats = found[:, ages]
     return every
+
+
+def _classes_seen(hits: Floats, waiting: Floats) -> int:
+    """Classes that need to be looked at: there may be no hints."""
+    return NUM_REUSE_CLASSES if hits[SOON:].any() or waiting[SOON:].any() else SOON
 
 
 def span(hits: Floats, waiting: Floats) -> int:
@@ -139,7 +161,7 @@ def worth(hits: Floats, waiting: Floats, widths: Floats) -> Floats:
     """The same of the cells of a span, whose ages are so wide."""
     hazards = hazard(hits, waiting)
     stays = np.where(_REACHED[None, :, :-1], 1 - hazards[:, None, :-1], 1.0)
-    survival = np.ones((NUM_REUSE_CLASSES, SPAN, SPAN))  # [class, from, to]
+    survival = np.ones((len(hits), SPAN, SPAN))  # [class, from, to]
     np.cumprod(stays, axis=2, out=survival[:, :, 1:])
     survival *= _REACHED
     spent = _PASSED * widths
@@ -154,6 +176,7 @@ def hazard(hits: Floats, waiting: Floats) -> Floats:
     """Share of blocks asked again at each age, by class; few of a class are filled up from all, few of all from what
     is expected."""
     reached = np.cumsum((hits + waiting)[:, ::-1], axis=1)[:, ::-1] - waiting / 2
-    of_all = (hits.sum(axis=0) + PRIOR * EXPECTED) / (reached.sum(axis=0) + PRIOR)
-    found: Floats = np.minimum(MOST, (hits + PRIOR * of_all) / (reached + PRIOR))
+    others = slice(0, NEVER)  # what comes back never says nothing of the rest
+    of_all = (hits[others].sum(axis=0) + PRIOR * EXPECTED) / (reached[others].sum(axis=0) + PRIOR)
+    found: Floats = np.minimum(MOST, (hits + PRIOR * of_all * _TRUST[: len(hits)]) / (reached + PRIOR))
     return found

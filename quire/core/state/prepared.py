@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from quire.core.records.config import DEFAULT_PRIORITY
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from quire.core.store.interface import Chain
 
 Purpose = Literal["compute", "decode"]
+MOST_TOKENS = 1 << 22  # of all requests together that wait for their next claim
 
 
 class ReadyRequest:
@@ -31,13 +34,13 @@ class ReadyRequest:
 
     __slots__ = (
         "blocks", "chain", "decode_priority", "decode_ticks", "encoder", "end", "fits", "keep", "length", "marks",
-        "peaks", "priorities", "reaches", "request", "scope", "scope_key", "seated", "setup", "spare", "ticks", "timed",
+        "named", "peaks", "priorities", "reaches", "request", "scope", "scope_key", "seated", "setup", "spare", "ticks",
+        "timed",
     )  # fmt: skip
 
     def __init__(self, setup: Setup, request: Request) -> None:
         size, retention, num_tokens = setup.block_size, request.retention, len(request.tokens)
-        self.setup = setup
-        self.request = request
+        self.setup, self.request = setup, request
         self.seated = False
         self.fits: Purpose | None = None  # it was seen that the whole cache has room for it, for this
         self.length = length = num_tokens if request.length is None else request.length
@@ -45,10 +48,11 @@ class ReadyRequest:
         if request.uncut:
             _check_uncut(request, self.end)
         self.keep = setup.config.reuse and request.reuse
-        self.scope: Scope | None = request.scope  # None: nobody else may reuse what it computes
+        self.scope: Scope | None = request.scope  # None: no other request may reuse what it computes
         self.scope_key = request.scope.key
         self.reaches: tuple[int, ...]  # tokens each group makes room for
         self.marks: Marks | None = None  # with states only, and if they are kept
+        self.named: tuple[int, ...] = ()  # block edges, in blocks, where others may go on from
         self.encoder: Places | None = None
         if setup.only_full:
             if request.encoder is not None:
@@ -84,11 +88,8 @@ class ReadyRequest:
             raise InputError(
                 say(f"request {shown(request.id)} with length {self.length}", fact, "leave length at None")
             )
-        if request.snapshots and any(at % size for at in request.snapshots):
-            fact = f"blocks have {size} tokens"
-            raise InputError(
-                say(f"snapshots {request.snapshots} of request {shown(request.id)}", fact, "use block edges")
-            )
+        if request.resume_points:
+            self.named = tuple(sorted({at // size for at in request.resume_points if size <= at <= self.end}))
         if request.encoder is not None:
             _check_encoder(setup, request)
             self.encoder = Places(setup, request.encoder, self.keep)
@@ -101,7 +102,8 @@ class ReadyRequest:
             self.reaches = tuple([self._reach_of(setup.layers[group], reach) for group in setup.own_groups])
         if self.keep and setup.state_groups:
             last = 0 if self.end % size else self.end  # where a prompt that goes on behind it may start
-            self.marks = Marks(tuple(request.snapshots), self._last_edge(size), last, uncut=tuple(request.uncut))
+            named = tuple(block * size for block in self.named)
+            self.marks = Marks(named, self._last_edge(size), last, uncut=tuple(request.uncut))
 
     def _reach_of(self, layer: LayerGroup, usual: int) -> int:
         """Tokens that a group makes room for: a state keeps none behind the text, others may have room of their own."""
@@ -200,6 +202,37 @@ class Places:
         self.blocks = len(tokens) // setup.block_size
         self.chain: Chain = setup.chain(setup.block_size, tokens, words)
         self.keep = keep and words is not None  # content without a name cannot be found by others
+
+
+class Waiting:
+    """Requests that were claimed and not admitted, ready for their next claim; the longest kept go when they are many.
+
+    An equal request is another.
+    """
+
+    __slots__ = ("num_tokens", "ready")
+
+    def __init__(self) -> None:
+        self.ready: OrderedDict[int, ReadyRequest] = OrderedDict()  # by the id of a request, which stays alive here
+        self.num_tokens = 0
+
+    def take(self, request: Request) -> ReadyRequest | None:
+        """What was kept of a request; whoever has it claims it, so it is not kept any more."""
+        found = self.ready.pop(id(request), None)
+        if found is not None:
+            self.num_tokens -= len(found.chain)
+        return found
+
+    def keep(self, refused: Iterable[ReadyRequest]) -> None:
+        """Keep requests that were not admitted until they are claimed again, the latest of them."""
+        for ready in refused:
+            name = id(ready.request)
+            if not ready.seated and name not in self.ready:
+                self.ready[name] = ready
+                self.num_tokens += len(ready.chain)
+        while self.num_tokens > MOST_TOKENS:
+            _, ready = self.ready.popitem(last=False)
+            self.num_tokens -= len(ready.chain)
 
 
 def _check_uncut(request: Request, end: int) -> None:

@@ -1,37 +1,131 @@
-"""Registry: what one cache keeps between two calls: sequences, open claims and finds, holds, plans. Decides nothing."""
+"""Registry: what one cache keeps between two calls: sequences, open claims and finds, holds, plans, steps in flight.
+
+Decides nothing.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable
+from typing import NamedTuple
 from weakref import KeyedRef, ref
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quire.core.records.plan import NO_MOVES, MoveColumn, Moves, Plan
+from quire.core.records.request import Int32
 from quire.core.state.claims import Claims, OpenClaims
 from quire.core.state.handle import Handles, Lost
 from quire.core.state.held_hit import HeldHit
 from quire.core.state.hold import Hold
 from quire.core.state.learner import Learner
 from quire.core.state.prefetching import Prefetching
+from quire.core.state.prepared import Waiting
 from quire.core.state.sequence import Sequence, running_of
 from quire.core.state.setup import Setup
 from quire.core.state.writing import Writing
+
+SessionKey = tuple[bytes, str]  # a scope and a name in it: no scope reaches another's
+MOST_SESSIONS = 4096  # that are remembered
+
+
+class LaunchedStep:
+    """A step in flight, until `commit` or `fail`: it computes tokens [starts, ends) of these rows of block tables."""
+
+    __slots__ = ("ends", "number", "rows", "starts")
+
+    def __init__(self, number: int, rows: Int32, starts: Int32, ends: Int32) -> None:
+        self.number = number
+        self.rows = rows
+        self.starts = starts
+        self.ends = ends
+        for array in (rows, starts, ends):
+            array.flags.writeable = False
+
+    def __repr__(self) -> str:
+        return f"LaunchedStep({self.number}, {len(self.rows)} sequences, {int((self.ends - self.starts).sum())} tokens)"
+
+
+class Ending(NamedTuple):
+    """A release that takes effect when no step in flight has the row any more."""
+
+    sequence: Sequence
+    store: bool
+    back: int
+
+
+class LaunchedSteps:
+    """The steps of one cache that are in flight, oldest first.
+
+        launch ─► step 1 ─► step 2 ─► step 3        the device runs them in this order
+        commit  ◄─ the oldest first                 fail ◄─ any of them, and all behind it
+
+    A row number stays its sequence's until the last step that has the row is closed, released or not.
+    """
+
+    __slots__ = ("ending", "last", "next_number", "since", "steps")
+
+    def __init__(self, rows: int) -> None:
+        self.steps: list[LaunchedStep] = []
+        self.next_number = 0
+        self.last: NDArray[np.int64] = np.full(rows, -1, np.int64)  # by row: the last step that has it
+        self.since: NDArray[np.int64] = np.zeros(rows, np.int64)  # by row: what steps before this one compute is void
+        self.ending: dict[int, Ending] = {}  # by row
+
+    def has(self, row: int) -> bool:
+        """Whether a step in flight computes a row, void or not."""
+        return bool(self.steps) and int(self.last[row]) >= self.steps[0].number
+
+    def have(self, rows: Int32) -> NDArray[np.bool_]:
+        """The same of several rows."""
+        first = self.steps[0].number if self.steps else self.next_number
+        found: NDArray[np.bool_] = self.last[rows] >= first
+        return found
+
+    def add(self, rows: Int32, starts: Int32, ends: Int32) -> LaunchedStep:
+        """One more step."""
+        step = LaunchedStep(self.next_number, rows, starts, ends)
+        self.next_number += 1
+        self.last[rows] = step.number
+        self.steps.append(step)
+        return step
+
+    def valid(self, step: LaunchedStep) -> NDArray[np.bool_]:
+        """Of the rows of a step: which have kept the pages that it reads."""
+        found: NDArray[np.bool_] = self.since[step.rows] <= step.number
+        return found
+
+    def void(self, row: int) -> None:
+        """A page of the row is lost: what steps in flight compute of it counts nothing."""
+        self.since[row] = self.next_number
+
+    def cut(self, place: int) -> list[LaunchedStep]:
+        """The steps from `place` on have failed: they are gone, and their rows are in those before them at most."""
+        failed = self.steps[place:]
+        del self.steps[place:]
+        for step in failed:
+            self.last[step.rows] = -1
+        for step in self.steps:
+            self.last[step.rows] = step.number
+        return failed
 
 
 class Registry:
     """Everything of one cache that is alive; the functions of admission and life act on it under the cache's lock."""
 
     __slots__ = (
-        "abandoned", "background", "callers_plans", "commit_checked", "free_rows", "holds", "learners", "lost_finds",
-        "lost_plans", "lost_prefetches", "lost_writers", "next_plan", "open_claims", "open_finds", "open_prefetches",
-        "open_writers", "plans", "sequences", "setup", "timed",
+        "abandoned", "background", "callers_plans", "commit_checked", "free_rows", "holds", "in_flight", "learners",
+        "lost_finds", "lost_plans", "lost_prefetches", "lost_writers", "next_plan", "open_claims", "open_finds",
+        "open_prefetches", "open_writers", "plans", "sequences", "sessions", "setup", "timed", "waiting",
     )  # fmt: skip
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.sequences: dict[Hashable, Sequence] = {}
+        self.sessions: OrderedDict[SessionKey, object] = OrderedDict()  # where the last of each ended; the oldest first
         self.free_rows = list(range(setup.config.max_sequences - 1, -1, -1))
+        self.waiting = Waiting()  # requests that were refused, ready for their next claim
         self.open_claims: OpenClaims = {}  # by their handles, in the order they were made
         self.abandoned: list[ref[Claims]] = []  # handles that were lost: appended to in any thread, at any time
         self.holds: dict[Hold, None] = {}
@@ -46,11 +140,20 @@ class Registry:
         self.lost_plans: list[KeyedRef[int, Plan]] = []  # appended to in any thread, at any time
         self.background: dict[int, Plan] = {}  # those that no step waits for
         self.next_plan = 0
+        self.in_flight = LaunchedSteps(setup.config.max_sequences)
         adaptive = setup.config.order == "adaptive"
         self.learners = tuple((*setup.pools[some[0]], Learner()) for some in setup.sharers) if adaptive else ()
         # the stores must know the time: some page may have a duration, all grow older, or are remembered when they go
         self.timed = adaptive or setup.config.receipts
         self.commit_checked: dict[int, Sequence] = {}  # by row: whose commits are checked against what was handed out
+
+    def end_session(self, key: SessionKey, end: object) -> None:
+        """The last sequence of a session has ended there (None: it has left nothing). The longest idle is forgotten."""
+        self.sessions.pop(key, None)
+        if end is not None:
+            self.sessions[key] = end
+            if len(self.sessions) > MOST_SESSIONS:
+                self.sessions.popitem(last=False)
 
     def check_commits(self, sequence: Sequence) -> None:
         """Check its commits while a transfer is to bring its prompt, or while steps of it are still to come."""
@@ -62,7 +165,9 @@ class Registry:
             self.commit_checked.pop(sequence.row, None)
 
     def sequence_in(self, row: int) -> Hashable:
-        """The id of the live sequence in a row; the latest are asked first."""
+        """The id of the sequence in a row; the latest are asked first."""
+        if row in self.in_flight.ending:
+            return self.in_flight.ending[row].sequence.id
         return next(name for name, sequence in reversed(self.sequences.items()) if sequence.row == row)
 
     def take_plan(self) -> Plan:

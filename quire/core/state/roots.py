@@ -33,7 +33,7 @@ class Roots:
         self._lost = 0  # what the log had lost when it was last looked at
         self._nodes: dict[bytes, int] = {}
         self._scopes: dict[int, tuple[bytes, Scope]] = {}  # by node
-        self._digests: dict[ScopeDigest, int] = {}  # -> node, of roots that were restored and nobody has named yet
+        self._digests: dict[ScopeDigest, int] = {}  # -> node, of roots that were restored and not named yet
         self._restored: dict[int, ScopeDigest] = {}  # the same by node
 
     def find(self, key: bytes) -> int:
@@ -58,7 +58,7 @@ class Roots:
         return self._restored[node]
 
     def named(self) -> dict[int, Scope | None]:
-        """The scope of every root; None: it was restored, and nobody has named it yet."""
+        """The scope of every root; None: it was restored, and not named yet."""
         return {**{node: scope for node, (_, scope) in self._scopes.items()}, **dict.fromkeys(self._restored)}
 
     def name(self, scope: Scope | None) -> int:

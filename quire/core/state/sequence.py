@@ -1,7 +1,8 @@
 """Sequence: an admitted request as its caller sees it. Its numbers live in the store; this is the handle.
 
-0 ......... committed ......... computed ......... ran ............ length ......... capacity
-  final        | KV exists        | handed out       | tokens known     | slots
+0 ......... committed ......... computed ......... ran ......... capacity
+  final        | KV exists        | handed out       | slots
+                                  computed .... length: known; before or behind `ran`, as a step makes tokens
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from quire.core.records.errors import InputError, StateError, UnknownError, say, shown
+from quire.core.records.hint_words import Back
 from quire.core.records.identity import Scope
 from quire.core.records.reports.stats import Counts, ReuseCounts, counts, reuse
 from quire.core.records.request import Int32, Request
@@ -32,7 +34,7 @@ class Running:
         self.prepared = prepared
         self.granted = granted  # furthest end of a span handed out: pages are there up to it
         self.kept = kept  # leading tokens that are still the request's own; trimming may lower it
-        self.owned: tuple[int, ...] = ()  # by group: pages of its hit that nobody else had
+        self.owned: tuple[int, ...] = ()  # by group: pages of its hit that no other row had
         self.received = False  # a transfer brings its prompt: pages of the tree may stand behind `computed`
 
 
@@ -44,7 +46,8 @@ class Sequence:
     `prepared` the same made ready.
     """
 
-    __slots__ = ("_running", "_setup", "id", "prompt_end", "request", "row", "start")
+    __slots__ = ("_back", "_running", "_setup", "id", "prompt_end", "request", "row", "start")
+    _back: Back | None  # set by a release with a hint
 
     def __init__(self, setup: Setup, prepared: ReadyRequest, row: int, start: int) -> None:
         self._setup = setup
@@ -71,14 +74,24 @@ class Sequence:
         return self.request.tenant
 
     @property
+    def back(self) -> Back | None:
+        """When its text comes back, by the hint of its release; None: there was none."""
+        return self._back if hasattr(self, "_back") else None
+
+    @property
+    def session(self) -> str | None:
+        """The session it belongs to, as its request said."""
+        return self.request.session
+
+    @property
     def length(self) -> int:
         """Tokens known."""
-        return self._setup.store.length.item(self._live_row())
+        return self._setup.store.length.item(self.row if self.row >= 0 else self._live_row())
 
     @property
     def computed(self) -> int:
         """Leading tokens whose KV exists."""
-        return self._setup.store.computed.item(self._live_row())
+        return self._setup.store.computed.item(self.row if self.row >= 0 else self._live_row())
 
     @property
     def committed(self) -> int:
@@ -87,8 +100,8 @@ class Sequence:
 
     @property
     def ran(self) -> int:
-        """Leading tokens that were handed out to be computed: those with KV once the step has run."""
-        return self._setup.store.handed.item(self._live_row())
+        """Leading tokens that were handed out to be computed, known or not: those with KV once their steps have run."""
+        return self._setup.store.handed.item(self.row if self.row >= 0 else self._live_row())
 
     @property
     def span_end(self) -> int:
@@ -162,13 +175,23 @@ class Sequence:
         return f"Sequence({shown(self.id)}, {state})"
 
 
+def setup_of(sequence: Sequence) -> Setup:
+    """What its cache is made of, for those that watch it."""
+    return sequence._setup
+
+
 def running_of(sequence: Sequence) -> Running:
     """What the cache notes behind the handle."""
     return sequence._running
 
 
+def note_back(sequence: Sequence, back: Back | None) -> None:
+    """Its release has a hint of when its text comes back."""
+    sequence._back = back
+
+
 def shared_scope(sequence: Sequence) -> Scope | None:
-    """What it shares its blocks under, with an encoder's input if it reads one; None: with nobody."""
+    """What it shares its blocks under, with an encoder's input if it reads one; None: not at all."""
     return sequence._running.prepared.scope if sequence.request.reuse else None
 
 
@@ -187,12 +210,21 @@ def own_row(setup: Setup, sequence: Sequence) -> int:
     if isinstance(sequence, Sequence) and sequence._setup is setup and sequence.row >= 0:
         return sequence.row  # the usual case
     if not isinstance(sequence, Sequence):
-        raise InputError(say(f"a {type(sequence).__name__}", "it is no Sequence", "pass what admit returned"))
+        raise InputError(say(f"a {type(sequence).__name__}", "it is not a Sequence", "pass what admit returned"))
     if not sequence.live:
         raise _released(sequence)
     raise UnknownError(
         say(f"sequence {shown(sequence.id)}", "it belongs to another cache", "use the cache that admitted it")
     )
+
+
+def own_rows(setup: Setup, sequences: list[Sequence]) -> Int32:
+    """The rows of live sequences of this cache, all at once: engines ask with all that decode, in every step."""
+    rows = [one.row for one in sequences if isinstance(one, Sequence) and one._setup is setup]
+    if len(rows) < len(sequences) or (rows and min(rows) < 0):
+        for sequence in sequences:
+            own_row(setup, sequence)  # which of them is refused, and why
+    return np.array(rows, np.int32)
 
 
 def _released(sequence: Sequence) -> StateError:

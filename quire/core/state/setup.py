@@ -19,7 +19,7 @@ from quire.core.store import StoreName, open_store
 if TYPE_CHECKING:
     from quire.core.store.interface import Chain, Store
 
-LATEST = 1e12  # seconds: what a clock may say at most, in either direction, so that ticks fit the store's numbers
+EARLIEST, LATEST = -1e12, 1e12  # seconds: what a clock may say, so that ticks fit the store's numbers
 
 
 class GroupPool(NamedTuple):
@@ -41,7 +41,7 @@ class Setup:
     state_groups: tuple[int, ...]  # of those with a recurrent state
     inside_groups: tuple[int, ...]  # of those whose states a step writes inside its span
     windows: tuple[int, ...]  # of those with a window
-    shared: tuple[int, ...]  # by group: pages of a hit that somebody else may count on, at most
+    shared: tuple[int, ...]  # by group: pages of a hit that another request may count on, at most
     device_slots: tuple[int, ...]  # by group: of its pool
     smallest_pool: int  # the least of them
     pool_of: tuple[int, ...]  # by group: the number of its pool
@@ -70,18 +70,16 @@ class Setup:
 
     def now(self) -> int:
         """The clock in the store's ticks."""
-        return int(self.seconds() * TICKS_PER_SECOND)
+        seconds = self.clock()
+        if type(seconds) is not float or not EARLIEST < seconds < LATEST:
+            _check_seconds(seconds)
+        return int(seconds * TICKS_PER_SECOND)
 
     def seconds(self) -> float:
         """What the clock says, a finite number."""
         seconds = self.clock()
-        try:
-            if -LATEST < seconds < LATEST:
-                return seconds
-        except (TypeError, ValueError):
-            pass  # it is no number
-        fact = f"it returned {shown(seconds)}"
-        raise InputError(say("the clock of a cache", fact, "pass one that returns seconds, as time.monotonic does"))
+        _check_seconds(seconds)
+        return seconds
 
     def available(self, group: int) -> int:
         """Device slots of a group's pool that can be had now, less what is reserved for running prompts."""
@@ -103,6 +101,16 @@ class Setup:
         self.store.refresh(now)
         if self.cross is not None:
             self.cross.store.refresh(now)
+
+
+def _check_seconds(seconds: float) -> None:
+    try:
+        if EARLIEST < seconds < LATEST:
+            return
+    except (TypeError, ValueError):
+        pass  # it is not a number
+    fact = f"it returned {shown(seconds)}"
+    raise InputError(say("the clock of a cache", fact, "pass one that returns seconds, as time.monotonic does"))
 
 
 def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName) -> Setup:

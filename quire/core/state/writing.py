@@ -19,7 +19,7 @@ NONE: Int32 = np.empty(0, np.int32)
 
 @dataclass(slots=True, eq=False)
 class Writing:
-    """Pages of one tier that somebody fills; by group, ascending by block."""
+    """Pages of one tier that a writer fills; by group, ascending by block."""
 
     prepared: ReadyRequest
     chain: Chain  # its own: the request's tokens, and those that came since

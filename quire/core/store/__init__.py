@@ -1,7 +1,7 @@
 """The store: everything that works per block, compiled, with a pure-Python twin of the same interface (`interface.py`).
 
-`open_store("auto")` gives the compiled module and falls back to the twin, with a warning: nobody should find out by
-waiting. QUIRE_STORE=twin or =compiled picks one.
+`open_store("auto")` gives the compiled module. Without one it falls back to the twin and warns, since that is far
+slower. QUIRE_STORE=twin or =compiled picks one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quire.core.store.interface import StoreModule
 StoreName = Literal["auto", "compiled", "twin"]
 _MODULES = {"compiled": "quire.core.store._compiled", "twin": "quire.core.store.twin"}
 SLOWER = "20 to 800 times slower"  # calls for prompts of 1,000 to 8,000 tokens, and steps that decode
-_is_told = False  # that the twin stands in: once in a process
+_is_told = False  # this process has reported that the twin stands in
 
 
 def open_store(name: StoreName = "auto") -> StoreModule:
@@ -40,12 +40,12 @@ def open_store(name: StoreName = "auto") -> StoreModule:
                 raise StateError(say("store 'compiled'", fact, cure)) from missing
             _tell(
                 missing, lambda words: warnings.warn(words, SlowStoreWarning, stacklevel=6)
-            )  # whoever makes the Cache
+            )  # the caller that makes the Cache
     return cast(StoreModule, importlib.import_module(_MODULES["twin"]))
 
 
 def tell_slow_store(tell: Callable[[str], None]) -> None:
-    """Say now, and here instead of in a warning, that the twin would stand in for a compiled store that is missing."""
+    """Report now, through `tell` and not as a warning, that the twin would stand in for a missing compiled store."""
     if os.environ.get("QUIRE_STORE", "auto") == "auto":
         try:
             importlib.import_module(_MODULES["compiled"])

@@ -2,9 +2,9 @@
 # cython: initializedcheck=False, embedsignature=True
 """Everything that works per block: keys, tree, pools, rows, log. `quire.core.store.twin` is the same in plain Python.
 
-State lives in flat C arrays, no Python object per block. The parts are plain C structs with functions over them, each
-part knowing only those above it; the twin is cut into the same ones. `Chain`, `Hit`, `Ledger` and `Store` are what
-Python sees. Memory a call may need is reserved before its first change, so that what follows cannot fail.
+State lives in flat C arrays, no Python object per block. The parts are plain C structs with functions over them. Each
+part knows only those above it; the twin is cut into the same parts. `Chain`, `Hit`, `KeyOrder`, `Ledger` and `Store` are
+what Python sees. A call reserves all memory that it may need before its first change, so that what follows cannot fail.
 """
 
 import os
@@ -24,7 +24,8 @@ from quire.core.records.errors import BrokenInvariant
 from quire.core.store.reuse import ADAPTIVE, AGE_EDGES, FIRST_RANK, LRU, RELEASE_ORDER
 from quire.core.store.mapped import SlotState
 from quire.core.store.dumped import (
-    LOST, NONE, Dump, DumpedCells, DumpedGhost, DumpedGroup, DumpedNode, DumpedPage, DumpedReuse, DumpedRow, PageInfo,
+    LOST, NONE, Dump, DumpedCells, DumpedGhost, DumpedGroup, DumpedKinds, DumpedNode, DumpedPage, DumpedReuse, DumpedRow,
+    PageInfo,
 )
 
 cdef int32_t SLOT_EMPTY = SlotState.EMPTY, SLOT_OPEN = SlotState.OPEN, SLOT_HELD = SlotState.HELD
@@ -35,19 +36,23 @@ include "compiled/keys/memory.pxi"            # growable blocks, borrowed buffer
 include "compiled/keys/token_list.pxi"        # token ids out of a list
 include "compiled/keys/hash.pxi"              # multiply-fold, private keys, event hashes
 include "compiled/keys/chain.pxi"             # Chain: tokens and their keys
+include "compiled/tree/point_kinds.pxi"             # guessed and named resume points: which earn their pages
 include "compiled/tree/node.pxi"              # nodes and pages, the index of full blocks
 include "compiled/tree/tree.pxi"              # siblings in token order, roots, pruning
 include "compiled/tree/traverse.pxi"          # along a chain's blocks, up to a depth, through a subtree
-include "compiled/tree/points.pxi"            # where somebody may be expected to resume
+include "compiled/tree/resume_points.pxi"            # where a request is likely to resume
 include "compiled/pools/log.pxi"              # moves and events as arrays
 include "compiled/learned/ages.pxi"           # age bins and classes of the adaptive order
 include "compiled/pools/order.pxi"            # per tier: slots in eviction order
 include "compiled/pools/expiry.pxi"           # durations, the heap of expiries
 include "compiled/learned/ghosts.pxi"         # pages that are gone
-include "compiled/learned/rival.pxi"          # what the oldest first would have kept
+include "compiled/learned/rival.pxi"          # what LRU would have kept
 include "compiled/learned/cells.pxi"          # what the adaptive order knows, and its lists
-include "compiled/pools/notes.pxi"            # changes in the slow tier, until somebody is told
+include "compiled/pools/notes.pxi"            # changes in the slow tier, until they are reported
 include "compiled/pools/room.pxi"             # per pool: what groups may share
+include "compiled/orders/lru.pxi"             # what came first goes first
+include "compiled/orders/release_order.pxi"   # the same, with empty slots
+include "compiled/orders/adaptive.pxi"        # cells in the order that was learned
 include "compiled/pools/listing.pxi"          # per group: where its slots are listed, which is taken next
 include "compiled/pools/pool.pxi"             # per group: pages, copies, holders, claims
 include "compiled/pools/group.pxi"            # columns and pages that a length takes
@@ -56,15 +61,18 @@ include "compiled/pools/ask.pxi"              # columns and retention that a row
 include "compiled/pools/state.pxi"            # all of it together: rows
 include "compiled/pools/construct.pxi"        # memory and NumPy arrays of a store
 include "compiled/pools/checks.pxi"           # of arguments
+include "compiled/pools/tables.pxi"           # cells and rows that an engine copies
 include "compiled/moves/events.pxi"           # what the log says about pages, and about all of them
 include "compiled/moves/attach.pxi"           # pages take their places in the tree and leave them
 include "compiled/moves/priority.pxi"         # change of priority, by request or by time
+include "compiled/moves/hinted_text.pxi"      # which text a hint speaks of
+include "compiled/moves/offload.pxi"          # copies down to colder tiers, early ones too (shadows)
 include "compiled/moves/evict.pxi"            # take, evict, new pages
 include "compiled/moves/cell_runs.pxi"        # many slots at a time, in the adaptive order
 include "compiled/moves/runs.pxi"             # many slots at a time
-include "compiled/moves/offload.pxi"          # shadows: early copies in colder tiers
 include "compiled/moves/background.pxi"       # copies into the slow tier and up from it
 include "compiled/moves/lasting.pxi"          # what changed in the slow tier, as arrays
+include "compiled/moves/exchange.pxi"         # two pages change places
 include "compiled/moves/onboard.pxi"          # copies up to the device
 include "compiled/moves/columns.pxi"          # pages in a row's columns: filled, given up
 include "compiled/hits/walk_result.pxi"       # Hit: what a walk found, and which of it a claim is on
@@ -84,14 +92,16 @@ include "compiled/rows/recut.pxi"             # spoilt blocks get pages of the r
 include "compiled/rows/fork.pxi"              # a second row on the first one's pages
 include "compiled/rows/hold.pxi"              # hold, unhold
 include "compiled/rows/named.pxi"             # blocks or pages that a caller names
-include "compiled/rows/spare.pxi"             # slots at nobody's cost but others'
+include "compiled/rows/spare.pxi"             # slots that cost only other texts
 include "compiled/rows/write.pxi"             # pages whose bytes come from outside
 include "compiled/rows/restore.pxi"           # blocks and pages of an earlier process
 include "compiled/rows/release.pxi"           # rows end
 include "compiled/rows/remove.pxi"            # truncate, clear, lose
 include "compiled/dump.pxi"                   # introspection
 include "compiled/maps.pxi"                   # slots, their order and nodes as arrays, to be drawn
-include "compiled/published/holders.pxi"      # who has a published page
+include "compiled/orders/key_lists.pxi"       # what is known of a caller's keys
+include "compiled/orders/key_order.pxi"       # KeyOrder: which of them go next
+include "compiled/published/holders.pxi"      # which workers have a published page
 include "compiled/published/holder_table.pxi" # published pages by event hash, and their sums
 include "compiled/published/ledger.pxi"       # Ledger: who has which published page
 include "compiled/store.pxi"                  # Store: one method per act

@@ -1,7 +1,7 @@
-"""What a dump says, record by record: the same fields and numbers from both stores, so that two dumps can be compared.
+"""The records of a dump: both stores fill the same fields with the same numbers, so that two dumps can be compared.
 
-Owns the layout. Nodes are numbered, roots by event hash, each with all that is below it, parents first and siblings in
-token order: one number per node, and nothing in a dump grows with a node's depth.
+Owns the layout. Nodes are numbered root by root (by event hash), parents before children, siblings in token order.
+Records name a node by its one number, so nothing in a dump grows with a node's depth.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from quire.core.store.reuse import NUM_AGES, NUM_CELLS
 NONE = -1  # no node, no page, no slot, no duration
 LOST = -2  # a node that no root leads to
 
-# Classes of an order: empty slots, shadows, then idle pages by priority, of each those that are passed and the others.
-# In the adaptive order pages whose child is there come last, and the others are in the cells of their priority, behind
-# a list of those that are passed.
+# Classes of an order: empty slots, shadows, then idle pages by priority: for each, the passed pages, then the others.
+# In the adaptive order covered pages come last. The others are in the cells of their priority, behind a list of its
+# passed pages.
 EMPTY, SHADOW, FIRST_PRIORITY, COVERED, FIRST_CELL = 0, 1, 2, 204, 205
 LISTS = 1 + NUM_CELLS  # of a priority
 
@@ -34,6 +34,7 @@ class DumpedNode(NamedTuple):
     children: int
     tips: int
     asked: bool  # a prompt ended there while the text was known to go on
+    kind: int  # of the resume point that was guessed or named there; 0: none
 
 
 class DumpedPage(NamedTuple):
@@ -48,6 +49,7 @@ class DumpedPage(NamedTuple):
     expiry: int
     stays: int  # who needs its colder copies to stay where they are
     copying: bool  # a background copy of it is being made
+    unwanted: bool  # a hint said that it never comes back; of an order without classes
 
 
 class DumpedReuse(NamedTuple):
@@ -79,9 +81,9 @@ class DumpedCells(NamedTuple):
     inserted: int
     made: int
     rank: list[int]  # cells, first to be evicted first
-    recency: bool  # pages are told apart by age alone
+    recency: bool  # pages are ranked by age alone
     rival: tuple[int, int, int, int]  # gained and missed since they were last taken; pages watched; pages of LRU
-    clock: tuple[int, int, int]  # the latest time that was told, when somebody was last admitted, when pages were aged
+    clock: tuple[int, int, int]  # the latest time given, of the last admission, of the last aging of pages
 
     def place_of(self, listed: int) -> tuple[int, int]:
         """Priority and reuse class of a page that is listed in this class of an order; -1: it is passed."""
@@ -100,13 +102,13 @@ class DumpedGroup(NamedTuple):
     cells: DumpedCells | None  # of the adaptive order
 
     def plain_class(self, listed: int) -> int:
-        """A class of the order by priority alone: whatever the cell, passed or not."""
+        """The class by priority alone: it ignores the cell, and whether the page is passed."""
         if listed in (EMPTY, SHADOW, COVERED):
             return listed
         return FIRST_PRIORITY + ((listed - FIRST_PRIORITY) // 2 if listed < COVERED else (listed - FIRST_CELL) // LISTS)
 
     def is_passed(self, listed: int) -> bool:
-        """Whether a class has pages at which nobody resumes."""
+        """Whether the pages of a class are passed."""
         if listed < COVERED:
             return listed >= FIRST_PRIORITY and (listed - FIRST_PRIORITY) % 2 == 0
         return listed > COVERED and (listed - FIRST_CELL) % LISTS == 0
@@ -134,8 +136,19 @@ class DumpedRow(NamedTuple):
     ahead: bool
     handed: int
     reached: int
+    launched: int
+    prompt: int
     fresh: list[int]  # class of its new pages, in the adaptive order
+    followed: list[bool]  # a hint said that the last known page of its prompt comes back
     written: list[int]  # columns before these hold what a step has written itself
+
+
+class DumpedKinds(NamedTuple):
+    """What the kinds of resume points have cost and gained, by kind."""
+
+    cost: list[int]  # pages
+    gain: list[int]  # blocks
+    kept: list[bool]
 
 
 class Dump(NamedTuple):
@@ -144,9 +157,10 @@ class Dump(NamedTuple):
     nodes: list[DumpedNode]  # by number
     groups: list[DumpedGroup]
     rows: dict[int, DumpedRow]
+    kinds: DumpedKinds | None  # of resume points, where pages are ranked by them
 
     def way_to(self, number: int) -> list[DumpedNode]:
-        """The nodes from a root to one, both included; as long as it is deep."""
+        """The path from a root to a node, both included; as long as the node is deep."""
         way: list[DumpedNode] = []
         while number >= 0:
             way.append(self.nodes[number])

@@ -1,12 +1,12 @@
 """The store's interface, once: what a chain, a hit, a ledger and a store can do, in both implementations.
 
-Owns the names and types that everything above is written against; `docs/store.md` says what happens, the twin how.
-A call that raises or refuses has changed nothing. Nothing here is thread-safe: a lock above it.
+Owns the names and types that the layers above use. `docs/reference/store.md` says what each call does, the twin
+shows how. A call that raises or refuses has changed nothing. Nothing here is thread-safe: the layer above has the lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Container, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -35,7 +35,7 @@ EventArrays = tuple[Int64Array, UInt64Array, Int32Array, Int32Array, int]  # rec
 
 
 class Chain(Protocol):
-    """A growing token sequence with private keys, made when asked."""
+    """A growing token sequence whose private keys are computed on demand."""
 
     def __init__(self, block_size: int, tokens: Int32Array, extras: UInt64Array | None = None) -> None: ...
 
@@ -51,7 +51,7 @@ class Chain(Protocol):
         """Make the keys of the first `num_blocks` full blocks (-1: all); how many keys are ready."""
 
     def key(self, block: int) -> int:
-        """Equal for two chains exactly when their identities up to and including full block `block` are."""
+        """A key that two chains share exactly when their identities up to and including full block `block` match."""
 
     def event_hashes(self, root: int, seed: bytes = ...) -> UInt64Array:
         """The event hashes of all full blocks under a root's."""
@@ -67,7 +67,7 @@ class Chain(Protocol):
 
 
 class Hit(Protocol):
-    """What a walk found: leading blocks, and perhaps a block that shares some tokens of the next one."""
+    """The result of a walk: leading blocks, and perhaps a block that shares some tokens of the next one."""
 
     @property
     def blocks(self) -> int:
@@ -75,7 +75,7 @@ class Hit(Protocol):
 
     @property
     def coming(self) -> int:
-        """Full blocks that could be reused if what is in the slow tier only had been brought up."""
+        """Full blocks that could be reused if pages that are only in the slow tier had been brought up."""
 
     def reach(self, group: int) -> tuple[Int32Array, Int32Array]:
         """Page and hottest tier now of each block that resuming at `coming` reads."""
@@ -108,7 +108,7 @@ class Hit(Protocol):
         """What `explain` noted: int64 runs (`causes.py`), and tokens of the pages it reads, int64 [groups, tiers]."""
 
     def node(self, block: int) -> int:
-        """Node of a walked block, -1 out of range; of a frozen hit it means nothing any more."""
+        """Node of a walked block, -1 out of range; meaningless once the hit is frozen."""
 
     def present(self, group: int) -> BoolArray:
         """Which walked blocks had a page of the group, outside the slow tier, at the time of the walk."""
@@ -130,7 +130,7 @@ class Hit(Protocol):
 
 
 class Ledger(Protocol):
-    """Who has which published page, in which tier, as records tell it."""
+    """Which worker has which published page, in which tier, according to the records."""
 
     def __init__(self, num_workers: int = 1, num_groups: int = 1) -> None: ...
 
@@ -140,7 +140,7 @@ class Ledger(Protocol):
         """Room for that many workers and groups."""
 
     def apply(self, worker: int, records: Int32Array, hashes: UInt64Array, priorities: UInt8Array) -> int:
-        """What records tell, in order; how many of them did not fit what was known. All or nothing is applied."""
+        """Apply records in order, all or none; how many of them did not fit what was known."""
 
     def clear(self, worker: int) -> None:
         """Forget a worker's pages."""
@@ -155,7 +155,7 @@ class Ledger(Protocol):
         """A worker's pages in no order: hashes, tiers, priorities."""
 
     def runs(self, group: int, hashes: UInt64Array, workers: list[int]) -> Int32Array:
-        """Of some workers the number of leading blocks each has, and how many in each tier; [workers, 9]."""
+        """For each of some workers, how many leading blocks it has, and how many in each tier; [workers, 9]."""
 
     def walk(self, group: int, hashes: UInt64Array, workers: list[int]) -> Int8Array:
         """Tier by worker and block, holes and all, -1: no page; [workers, blocks]."""
@@ -170,7 +170,7 @@ class Store(Protocol):
         self, block_size: int, groups: Sequence[GroupNumbers], rows: int, columns: int,
         order: int, shadows: bool, offload_min: int, events: bool, max_events: int, tails: bool = True,
         seed: bytes = ..., ghosts: int = 0, min_uses: int = 1, slow: bool = False, lasting: bool = False,
-        pools: Sequence[int] | None = None,
+        pools: Sequence[int] | None = None, spacing: int = 0,
     ) -> None: ...  # fmt: skip
 
     # Arrays
@@ -209,7 +209,11 @@ class Store(Protocol):
 
     @property
     def handed(self) -> Int32Array:
-        """Of them handed out."""
+        """Handed out to steps: places of tokens that come too."""
+
+    @property
+    def launched(self) -> Int32Array:
+        """Of these, what steps in flight compute; 0: none does."""
 
     @property
     def computed(self) -> Int32Array:
@@ -233,15 +237,15 @@ class Store(Protocol):
     # Phase 1
 
     def walk(self, chain: Chain, root: int, usable: int, policy: int, first: int = 0) -> Hit:
-        """What of a chain is cached under a root (-1: none); tokens from `usable` on are not looked at. Partial blocks
-        with policy 0: none, 1: idle leaves, 2: any. Blocks before `first` count as there, and are not claimed."""
+        """Look up what is cached of a chain under a root (-1: none), ignoring tokens from `usable` on. Partial blocks
+        with policy 0: none, 1: idle leaves, 2: any. Blocks before `first` count as present and are not claimed."""
 
     def claim(self, hit: Hit, needs: Sequence[Need] | None = None, stays: bool = False) -> tuple[int, ...]:
-        """Keep pages from being evicted: those the hit needs, or what was found of `needs`. Per group, how many of them
-        must come to the device. With `stays` their copies below the device stay where they are."""
+        """Keep pages from being evicted: those the hit needs, or those of `needs` that the walk found. Per group, how
+        many of them must come to the device. With `stays` their copies below the device stay where they are."""
 
     def unclaim(self, hit: Hit) -> None:
-        """Give a claim back: as if it had never been."""
+        """Give a claim back, as if it had never been made."""
 
     def freeze(self, hit: Hit) -> None:
         """A claim keeps its pages by number from now on; before a call that takes claimed pages out of the tree."""
@@ -250,8 +254,8 @@ class Store(Protocol):
         """Of the source now: is a leaf; and per group: its page is held, its claims, its hottest tier."""
 
     def explain(self, hit: Hit, chain: Chain, root: int, scope: int, usable: int) -> int:
-        """Note in a hit, just found, why the whole blocks before `usable` behind it are missing; the row that computes
-        those that are under way, -1: none are. `scope` is the event hash of a scope without root."""
+        """Note in a fresh hit why the whole blocks behind it, up to `usable`, are missing; returns the row that
+        computes those under way, -1: none are. `scope` is the event hash of a scope without root."""
 
     # Phase 2
 
@@ -272,17 +276,27 @@ class Store(Protocol):
 
     def open_snapshots(
         self, row: int, group: int, columns: Sequence[int], peak: int,
-        priorities: Int16Array | None, durations: Int64Array | None,
+        priorities: Int16Array | None, durations: Int64Array | None, beside: int = -1,
     ) -> int:  # fmt: skip
-        """Pages for what the step of a prompt writes itself behind these columns, ascending, of a group with a current
-        page: the last ones, as far as there is room, if something is reserved for the row there. A commit offers them
-        as they are. Then so much is reserved as `peak` says. Pages taken."""
+        """Pages for what a prompt's step itself writes behind these columns (ascending), in a group with a current
+        page. If something is reserved for the row there, the last columns get one, as far as there is room; with
+        `beside` (0 or more) the very last only if that leaves so many slots. A commit offers these pages as they are.
+        Afterwards `peak` is reserved. Returns how many were taken."""
+
+    def name_points(self, row: int, depths: Sequence[int]) -> None:
+        """Others may be expected to resume at these depths of the row's prompt: ascending, at most 64; after `seat`."""
 
     def hand_out(self, row: int, end: int) -> None:
-        """The row's tokens before `end` are being computed, or will come."""
+        """The row's tokens before `end` are being computed, or will come; those behind it are handed out like this."""
+
+    def launch(self, rows: Int32Array, ends: Int32Array) -> None:
+        """Steps in flight compute these rows up to `ends`; 0: none does any more."""
+
+    def take_back(self, row: int, end: int, ran: bool) -> None:
+        """What the row was handed out from `end` on is not computed; `ran`: a step may have begun it."""
 
     def owned(self, row: int) -> tuple[int, ...]:
-        """Pages that are the row's own, per group; right after `seat`: those of its hit that nobody else has."""
+        """Pages that are the row's own, per group; right after `seat`: pages of its hit that it alone has."""
 
     def promised(self, hit: Hit, group: int) -> Int32Array:
         """Pages of a claimed hit that one row alone holds and is to give up before its prompt is finished."""
@@ -290,14 +304,25 @@ class Store(Protocol):
     # Rows
 
     def commit(self, rows: Int32Array, computed: Int32Array | None = None, now: int | None = None) -> int:
-        """KV of the rows exists up to `computed` (None: what was handed out); pages that became findable. With `now`
-        what has run out by then is refreshed before: nothing is, if the call is refused."""
+        """KV of the rows exists up to `computed` (None: what was handed out); returns how many pages became findable.
+        With `now`, what has run out by then is refreshed first, unless the call is refused."""
 
     def commit_row(self, row: int, computed: int, now: int | None = None) -> int:
         """The same for one row."""
 
-    def grow(self, rows: Int32Array, tokens: Int32Array | None, k: int) -> int:
-        """k more tokens for every row, or room for them (None); pages taken, -1 without room."""
+    def commits(self, row: int) -> bool:
+        """Whether what the row computes becomes findable: it keeps its blocks, and they were not forgotten."""
+
+    def commit_again(self, row: int, root: int) -> None:
+        """After `clear`: a row that committed before does so again, under this root. Its next commit offers all that it
+        has computed and holds."""
+
+    def grow(self, rows: Int32Array, tokens: Int32Array | None, k: int | Int32Array) -> int:
+        """k more tokens of every row (or of each so many) are handed out, or places of such (None); pages taken, -1
+        without room."""
+
+    def append(self, rows: Int32Array, tokens: Int32Array, k: int) -> None:
+        """Up to k tokens a row that steps have made; a negative one ends those of its row."""
 
     def trim(self, row: int, k: int) -> int:
         """Take back the last k tokens and the columns nothing needs then; pages given back."""
@@ -320,11 +345,26 @@ class Store(Protocol):
     def tokens(self, row: int) -> Int32Array:
         """A copy of the row's tokens."""
 
+    def take_cells(self, group: int) -> Int32Array:
+        """Rows, columns and slots of cells of `slots` that have changed since the last call, ascending; [3, cells]."""
+
+    def copy_rows(self, group: int, rows: Int32Array, out: Int32Array) -> int:
+        """Copy of some rows the columns that one of them uses into an array [at least rows, at least columns]; how many
+        columns that are."""
+
     def num_spares(self, group: int, row: int) -> int:
         """Open pages the row keeps aside for its forks."""
 
-    def release(self, row: int, keep_tail: bool, now: int) -> None:
-        """Give up a row; with `keep_tail` what it computed stays findable."""
+    def release(self, row: int, keep_tail: bool, now: int, back: int = 0, mark: bool = False) -> object:
+        """Give up a row; with `keep_tail` what it computed stays findable. `back`: a hint, when its text comes back.
+        With `mark`: where it ended, for `supersede`; None: it has left nothing."""
+
+    def supersede(self, row: int, end: object) -> int:
+        """A seated row is the next of a session whose last row ended there: text of that row which it does not continue
+        never comes back. Returns that text's page count."""
+
+    def hint(self, root: int, chain: Chain, keep: int, back: int) -> int:
+        """Hint when the text of a chain comes back, from the first block that starts at `keep` on; its page count."""
 
     def use(self, root: int, chain: Chain, blocks: int) -> None:
         """A request was served from outside: its first blocks are used once more, and the ghosts behind them met."""
@@ -333,14 +373,18 @@ class Store(Protocol):
         self, root: int, chain: Chain, tier: int, blocks: Sequence[Int32Array],
         priorities: Int16Array | None, durations: Int64Array | None, *, now: int,
     ) -> list[tuple[Int32Array, Int32Array, Int32Array]] | tuple[int, int, int]:  # fmt: skip
-        """Pages in a tier for blocks that have none, held by the caller; per group those blocks, their pages and slots.
-        No room: nothing has changed; group, pages wanted, slots there are. With room, retention that is over runs out.
+        """Make pages in a tier for blocks that have none; the caller holds them. Returns, per group, those blocks,
+        their pages and slots. Without room nothing has changed, and the group, the pages wanted and the slots there are
+        come back. With room, retention that is over runs out.
         """
 
     def publish(
-        self, root: int, chain: Chain, blocks: Sequence[Int32Array], pages: Sequence[Int32Array], now: int
-    ) -> int:
-        """Such pages are written: they are findable, unless others have come before, and let go; how many are."""
+        self, root: int, chain: Chain, blocks: Sequence[Int32Array], pages: Sequence[Int32Array], now: int,
+        edge: int = 0, named: Sequence[int] = (),
+    ) -> int:  # fmt: skip
+        """Such pages are written: they become findable, unless other pages came first, and are let go; how many became
+        so. The last block edge inside the text's prompt (0: it has none), and depths that were named there, as in
+        `name_points`."""
 
     # Tree and tiers
 
@@ -348,7 +392,8 @@ class Store(Protocol):
         """Forget what is stored along a chain from the first block that starts at `keep` on; pages detached."""
 
     def clear(self) -> int:
-        """Forget everything, roots included; pages detached. This and its like refuse claims that are not frozen."""
+        """Forget everything, roots included; pages detached. Calls that remove blocks refuse while a claim is not
+        frozen."""
 
     def forget(self, root: int) -> int:
         """Forget all below a root, and all ghosts; its rows commit nothing any more. Pages detached."""
@@ -374,7 +419,8 @@ class Store(Protocol):
         """Such moves have been made, or have failed."""
 
     def room_in(self, group: int, tier: int) -> int:
-        """Slots of a tier that can be had: listed, and no copy in them is claimed or must stay; of the device fewer."""
+        """Slots of a tier that can be taken: listed, and no copy in them is claimed or must stay; on the device, less
+        the reserve."""
 
     def keep(self, group: int, pages: Int32Array) -> Int32Array:
         """Copies of these pages below the device stay where they are as long as the pages are there; their stamps."""
@@ -390,7 +436,7 @@ class Store(Protocol):
         pages: Int32Array, now: int,
     ) -> None:  # fmt: skip
         """Full blocks, rows of (number, place of the parent or -1 - root), and pages of the slow tier, rows of (group,
-        slot, place of the block), into an empty store. A block that is there twice is refused, nothing has changed."""
+        slot, place of the block), into an empty store. A duplicate block is refused, and nothing has changed."""
 
     @property
     def numbered(self) -> int:
@@ -405,18 +451,22 @@ class Store(Protocol):
         """Whether a group's order shall be learned anew."""
 
     def take_counts(self, group: int) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-        """By class and age: hits and lost ghosts since the last call, and a census of pages and ghosts now; and, of the
-        pages that are watched, hits that LRU would not have had since then, misses that it would, and their number."""
+        """By class and age: hits and lost ghosts since the last call, and a census of pages and ghosts now. Of watched
+        pages: hits since then that LRU would not have had, misses that it would have hit, and how many are watched."""
 
     def set_rank(self, group: int, cells: Int32Array, recency: bool) -> None:
-        """Evict in this order of cells from now on; all are named. `recency`: pages are told apart by age alone."""
+        """Evict in this order of cells from now on; all are named. `recency`: pages are ranked by age alone."""
+
+    def weigh(self, group: int, depths: Sequence[int]) -> None:
+        """In the adaptive order, before there are pages: a page of a group counts as one age younger for each of these
+        depths (in blocks, at most 15) that it reaches, because it costs more to compute again."""
 
     def fallback(self, group: int) -> tuple[bool, int]:
         """In the adaptive order: whether pages go by age alone now, and how often it has come to that after an order
         was learned."""
 
     def ghost_room(self, group: int) -> tuple[int, int]:
-        """Ghosts there are, and the bytes that they take: those that were there at once, at most."""
+        """The number of ghosts, and the bytes they take: room for the most there have been at once."""
 
     # Log
 
@@ -448,7 +498,7 @@ class Store(Protocol):
         """Blocks in the tree; roots do not count."""
 
     def available(self, group: int) -> int:
-        """Device slots for whoever comes; below zero while claims rest on reserved slots."""
+        """Device slots for any request; below zero while claims rest on reserved slots."""
 
     def reserved(self, group: int) -> int:
         """Slots reserved for rows; `available` is net of them."""
@@ -490,11 +540,76 @@ class Store(Protocol):
         at most. Between two calls the tree may change, and a number may be given to another node."""
 
 
+class KeyOrder(Protocol):
+    """Which of a caller's keys go next: an order without tree, tiers and bytes. Keys are bytes."""
+
+    def __init__(self, room: int, ghosts: int = 8, adaptive: bool = True) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def __contains__(self, key: object) -> bool: ...
+
+    def clear(self) -> None:
+        """All keys go, held ones too, and all that was learned."""
+
+    @property
+    def num_free(self) -> int:
+        """Keys that may go."""
+
+    def set_time(self, now: int) -> None:
+        """In microseconds; it never goes back."""
+
+    def meet(self, keys: Sequence[bytes]) -> tuple[int, int]:
+        """These will come: how many of them were there before, and the class of the last of those."""
+
+    def come(self, key: bytes) -> None:
+        """A key is there from now on, and held."""
+
+    def hold(self, key: bytes) -> None:
+        """A key may not go from now on."""
+
+    def let_go(self, key: bytes) -> None:
+        """A key may go from now on."""
+
+    def take(self, count: int, spared: Collection[bytes] = ()) -> list[bytes] | None:
+        """So many keys go, neither held nor spared; None: there are fewer, and nothing has changed."""
+
+    def drop(self, key: bytes) -> None:
+        """A key is gone, held or not, and not for want of room."""
+
+    def chain(self, keys: Sequence[bytes]) -> None:
+        """Each key continues the one before it: it is of no use without it, and goes before it."""
+
+    def use(self, keys: Sequence[bytes], reused: Container[bytes], continued: bool) -> int:
+        """A request is over that used these keys, found the `reused` ones there, and made the others; `continued`: it
+        went on from known text. Its last key goes first. The class that the last reused key had."""
+
+    def hint(self, keys: Sequence[bytes], back: int) -> int:
+        """When the text of these keys comes back (0: unknown): of the last ones, which no other text shares. How many
+        keys that is."""
+
+    def retain(self, keys: Sequence[bytes], priority: int) -> None:
+        """These keys have this priority from now on: lower ones go before them."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is enough new to learn from."""
+
+    def take_counts(self) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
+        """As `Store.take_counts` of a group."""
+
+    def set_rank(self, cells: Int32Array, recency: bool) -> None:
+        """Evict in this order of cells from now on; all are named. `recency`: by age alone."""
+
+
 class StoreModule(Protocol):
     """What `open_store` gives."""
 
     @property
     def Chain(self) -> type[Chain]: ...
+
+    @property
+    def KeyOrder(self) -> type[KeyOrder]: ...
 
     @property
     def Ledger(self) -> type[Ledger]: ...

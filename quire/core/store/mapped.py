@@ -8,9 +8,9 @@ class SlotState(IntEnum):
 
     EMPTY = 0
     OPEN = 1  # a page that is being filled, or one that belongs to one sequence alone
-    HELD = 2  # a page of the tree that somebody uses
+    HELD = 2  # a page of the tree that is in use
     CLAIMED = 3  # cached, and kept for somebody who comes next; idle in the words of Usage
-    IDLE = 4  # cached, and used by nobody
+    IDLE = 4  # cached, and not in use
     SHADOW = 5  # a second copy of a page that also lies in a faster tier
     COMING = 6  # a background plan fills it
 
@@ -21,7 +21,7 @@ class SlotColumn(IntEnum):
     STATE = 0
     NODE = 1  # the store's own number of the page's block, -1: none
     HOLDERS = 2
-    USES = 3  # -1: nobody counts them
+    USES = 3  # -1: they are not counted
 
 
 class NodeColumn(IntEnum):
@@ -32,4 +32,4 @@ class NodeColumn(IntEnum):
     TOKENS = 2
     TIPS = 3  # sequences whose last whole block it is
     HOLDERS = 4  # most of its pages' holders
-    USES = 5  # and of their uses; -1: nobody counts them
+    USES = 5  # and of their uses; -1: they are not counted

@@ -25,15 +25,16 @@ from quire.core.records.request import PLAIN, Int32, Request
 from quire.core.records.span import Span
 from quire.core.sequences.setbacks import Finished
 from quire.core.state.sequence import Sequence as Live
-from quire.engine.choose.sampling import Sampling
-from quire.engine.disagg import orders
+from quire.engine.disagg import prefill_orders as orders
 from quire.engine.disagg.prefills import Prefills
 from quire.engine.disagg.staging import addressable
-from quire.engine.front.admission_gate import AdmissionGate
+from quire.engine.loop.admission_gate import AdmissionGate
 from quire.engine.runner.engine import Engine
+from quire.engine.sampling.params import Sampling
 from quire.engine.setup.submission import AWAY, checked_prompt
-from quire.engine.step.runs.branch import Branch, Run
-from quire.engine.step.runs.work import Turn
+from quire.engine.step.runs.branch import Run
+from quire.engine.step.runs.page_hints import checked_hints, hints_among
+from quire.engine.step.runs.step_work import Turn
 from quire.tiers.base import Bytes
 from quire.transfer import (
     Aux,
@@ -121,7 +122,7 @@ class Peer:
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def prefill(self, key: Key, tokens: Int32 | Sequence[int], sampling: Sampling, **options: Any) -> Run:
-        """Compute a prompt and its first token for somebody else, who asks for them under `key`."""
+        """Compute a prompt and its first token for a peer, which asks for them under `key`."""
         return self.prefills.start(key, tokens, sampling, **options)
 
     def decode(
@@ -138,7 +139,9 @@ class Peer:
             seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
             sampling = replace(sampling, seed=seed)  # both sides must draw the same
             prompt = checked_prompt(tokens, self.engine.vocabulary)
-            body = orders.pack(prompt, sampling, seed, scope, options.get("tenant"))
+            body = orders.pack(
+                prompt, sampling, seed, scope, options.get("tenant"), checked_hints(hints_among(options))
+            )
         run = self.engine.submit(tokens, sampling, begun=AWAY, scope=scope, **options)
         self._unasked[key] = _Unasked(run, there, self.engine.clock() + self._limit)
         with self.pump as endpoint:
@@ -193,7 +196,7 @@ class Peer:
         for key, (run, source, until) in list(self._unasked.items()):
             if self.engine.scheduler.must_wait(run):
                 return
-            asked, why = None, ""
+            session, why = None, ""
             if self.engine.clock() > until:
                 why = f"no room, or no hello, for {self._limit:g} s"
             elif source in strangers:
@@ -201,20 +204,20 @@ class Peer:
             with self.pump as endpoint:
                 met = endpoint.met(source)
                 try:
-                    asked = endpoint.receive(key, run.branches[0].request(), source) if not why else None
+                    session = endpoint.receive(key, run.branches[0].request(), source) if not why else None
                 except QuireError as wrong:
                     why = str(wrong)
                 if why:
                     endpoint.cancel(key)
-                landing = None if asked is None else endpoint.landing(asked)
-            if asked is None and not why:
+                landing = None if session is None else endpoint.landing(session)
+            if session is None and not why:
                 if met:
                     self.engine.scheduler.make_way(run.branches[0])
                     return  # there is no room
                 strangers.add(source)
                 continue
             del self._unasked[key]
-            if asked is not None:
+            if session is not None:
                 self._coming[key] = _Coming(run, 0 if landing is None else landing.start)
             else:
                 self._fall_back(run, why)
@@ -234,9 +237,11 @@ class Peer:
             self.engine.adopt(run.branches[0], first, reused=known)
             return
         if delivered:  # and of no use: its prompt stays findable
-            self.engine.cache.release(self.engine.cache.sequence(run.request.id))
+            self.engine.cache.release(self.engine.cache.sequence(run.request.id), back=run.hints.back)
         if not run.done:
-            self._fall_back(run, session.verdict.reason or "what came with its pages is no first token, or no logits")
+            self._fall_back(
+                run, session.verdict.reason or "what came with its pages is not a first token, or not logits"
+            )
 
     def _first(self, run: Run, aux: Aux | None) -> int | torch.Tensor | None:
         """What the answers begin with, checked: one token or, for several answers and beams, logits."""
@@ -252,27 +257,22 @@ class Peer:
         _log.warning("a prompt did not come from its peer and is computed here: %s", why)
         self.num_fallbacks += 1
         run.fallback = why
-        self.engine.scheduler.put(run.branches[0])
+        self.engine.scheduler.queues.wait(run.branches[0])
 
     def _carry_out(self, plan: Plan) -> Finished:
         """Pages move before a peer writes into their old slots; setbacks of running branches are dealt with."""
         engine = self.engine
         engine.set_back(engine.plans.settle(), Turn())
         finished = engine.plans.run(plan)
-        own = [setback for setback in finished.setbacks if not _is_running(engine, setback.holder)]
+        own = [setback for setback in finished.setbacks if engine.scheduler.holder(setback.holder) is None]
         engine.set_back([setback for setback in finished.setbacks if setback not in own], Turn())
         return Finished(tuple(own), finished.plan)
 
     def close(self) -> bool:
-        """Cancel what is under way and leave, when nobody touches pages any more; False: somebody may, for ever."""
+        """Cancel what is under way and leave, when nothing touches pages any more; False: a peer may, for ever."""
         if not self._closed:
             self._closed = True
             self.pump.close()
             self._unasked.clear()
         self._left = self._left or self.endpoint.leave("the engine is closing")
         return self._left
-
-
-def _is_running(engine: Engine, holder: object) -> bool:
-    branches: list[Branch] = [*engine.scheduler.ready, *engine.scheduler.prompts, *engine.scheduler.held]
-    return any(branch.sequence is holder for branch in branches)

@@ -1,6 +1,6 @@
 """Prefills: what one engine computes for others: prompts and first tokens, by request or by order. Lives in its thread.
 
-start, or an order that came -> a run of one token -> finished: pages and token are held for whoever asks -> over
+start, or an order that came -> a run of one token -> finished: pages and token are held until asked for -> over
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from quire.core.records.errors import QuireError
 from quire.core.records.request import Int32
 from quire.core.state.sequence import Sequence as Live
-from quire.engine.choose.sampling import Sampling
-from quire.engine.disagg import orders
-from quire.engine.front.admission_gate import AdmissionGate
+from quire.engine.disagg import prefill_orders as orders
+from quire.engine.loop.admission_gate import AdmissionGate
 from quire.engine.runner.engine import Engine
+from quire.engine.sampling.params import Sampling
 from quire.engine.step.runs.branch import Run
 from quire.transfer import Aux, EndpointThread, Key, Sending, with_logits
 
@@ -71,7 +71,7 @@ class Prefills:
         return run
 
     def finished(self, sequence: Live, free: Callable[[], None]) -> bool:
-        """A sequence computes no more: if it was one of these, its pages are held for whoever asks.
+        """A sequence computes no more: if it was one of these, its pages are held until asked for.
 
         False: they cannot be held yet. The sequence keeps them until `free` is called.
         """
@@ -125,7 +125,7 @@ class Prefills:
 
     def over(self, session: Sending) -> None:
         """A prompt was sent, or was not."""
-        with suppress(Exception):  # who listens and fails costs nobody a prompt
+        with suppress(Exception):  # a listener that fails costs no prompt
             sent = f"{session.length:,} tokens, {session.num_bytes:,} bytes sent"
             self._tell(f"{session.key}: {sent}; {_in_words(session)}")
 
@@ -147,22 +147,23 @@ class Prefills:
         place = None if self._gate is None else _Place(self._gate, tenant)
         try:
             options = {"scope": order.scope, "tenant": order.tenant, "listener": place}
+            options |= {"session": order.session, "back": order.back}
             self.start(key, order.tokens, order.sampling, logits=order.logits, **options)
         except QuireError:  # told already; or a key in use, whose session goes on
             if self._gate is not None:
                 self._gate.leave(tenant)
 
     def _withdraw(self, key: Key) -> None:
-        """Whoever has ordered it does not want it, wherever it is by now."""
+        """The peer that ordered it does not want it, wherever it is by now."""
         for prefill in [one for one in self.running.values() if one.key == key]:
             self._engine.cancel(prefill.run)
         with self._pump as endpoint:
             if endpoint.is_sending(key):
-                endpoint.cancel(key, "whoever ordered it does not want it any more")
+                endpoint.cancel(key, "the peer that ordered it does not want it any more")
 
 
 def first_token_of(sampling: Sampling) -> Sampling:
-    """How one token is chosen here. Other fields are for whoever decodes: where they matter, logits are sent."""
+    """How one token is chosen here. Other fields are for the decoding engine: where they matter, logits are sent."""
     return Sampling(1, sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, priority=sampling.priority)
 
 

@@ -1,7 +1,7 @@
 """Remote prefill: engines that share the work over a link: one orders its prompts from a peer, the other computes them.
 
 RemotePrefill(engine, PrefillPeer("10.0.0.1:5710", secret)).submit(...)    decode here, prefill there
-serve(engine, "10.0.0.1:5710", secret)                                     prefill here, for whoever knows the secret
+serve(engine, "10.0.0.1:5710", secret)                                     prefill here, for all that know the secret
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 from quire.core.records.errors import InputError, say
 from quire.core.records.request import Int32
-from quire.engine.choose.sampling import Sampling
 from quire.engine.disagg.peer import LinkMaker, Peer
-from quire.engine.front.admission_gate import AdmissionGate
+from quire.engine.loop.admission_gate import AdmissionGate
 from quire.engine.model.weights import weights_digest
 from quire.engine.runner.engine import Engine
-from quire.engine.setup.settings import PrefillPeer
+from quire.engine.sampling.params import Sampling
+from quire.engine.setup.engine_config import PrefillPeer
 from quire.engine.step.runs.branch import Run
 from quire.net.address import split
 from quire.transfer import Key, Limits, NixlLink, TcpLink, Tls

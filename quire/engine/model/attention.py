@@ -1,4 +1,4 @@
-"""Paged attention for transformers decoders: keys and values go into pages, queries read them through block tables.
+"""Paged attention for decoders: keys and values go into pages, queries read them through block tables.
 
     every layer:  write K, V of the step's tokens -> read what each query may see -> its output
 
@@ -19,7 +19,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from quire.core.records.errors import InputError, say
 from quire.core.records.request import Int32
 from quire.core.split import LayerPlace
-from quire.engine.model.batch import Int64, Lane, Packed
+from quire.engine.model.forward.decoder import Decoder
+from quire.engine.model.packing import Int64, Lane, Packed
 from quire.engine.model.pages import Pages
 
 NAME = "quire_paged"
@@ -33,6 +34,26 @@ class AttentionStep:
     pages: Pages
     places: dict[int, LayerPlace]
     readers: dict[int, Any] = field(default_factory=dict)  # by group, made by the first layer that asks
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scale: float,
+        softcap: float = 0.0,
+    ) -> torch.Tensor:
+        """One layer: keys and values go into their pages, then queries read theirs; [tokens, heads, dim] in and out."""
+        group, place = self.places[layer]
+        lane, kv = self.packed.lanes[group], self.pages.kv[group]
+        keys, values = kv[:, place, 0], kv[:, place, 1]  # [slots, block, heads, dim]
+        keys[lane.slot, lane.place] = key
+        values[lane.slot, lane.place] = value
+        reader = self.readers.get(group)
+        if reader is None:
+            reader = self.readers[group] = _reader(self.packed, lane, keys)
+        return reader.read(query, keys, values, scale, softcap)
 
 
 def install(module: Any) -> None:
@@ -54,17 +75,41 @@ def paged(
         raise InputError(say("a forward of this model outside an engine", fact, "use another copy of the model"))
     if given.get("s_aux") is not None:
         raise InputError(say("attention with learned sinks", "the engine has none", "use another model"))
-    group, place = step.places[module.layer_idx]
-    lane, kv = step.packed.lanes[group], step.pages.kv[group]
-    keys, values = kv[:, place, 0], kv[:, place, 1]  # [slots, block, heads, dim]
-    keys[lane.slot, lane.place] = key[0].transpose(0, 1)
-    values[lane.slot, lane.place] = value[0].transpose(0, 1)
-    reader = step.readers.get(group)
-    if reader is None:
-        reader = step.readers[group] = _reader(step.packed, lane, keys)
-    scale = given.get("scaling") or query.shape[-1] ** -0.5
-    out = reader.read(query[0].transpose(0, 1), keys, values, float(scale), given.get("softcap") or 0.0)
-    return out[None], None
+    scale = float(given.get("scaling") or query.shape[-1] ** -0.5)
+    query, key, value = (part[0].transpose(0, 1) for part in (query, key, value))
+    return step.attend(module.layer_idx, query, key, value, scale, given.get("softcap") or 0.0)[None], None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TransformersForward:
+    """A step through transformers' own code."""
+
+    module: Any
+
+    def __call__(self, step: AttentionStep) -> torch.Tensor:
+        """Logits of the wanted tokens, [wanted, vocabulary]."""
+        packed = step.packed
+        out = self.module(
+            input_ids=packed.ids[None], position_ids=packed.positions[None], use_cache=False,
+            logits_to_keep=packed.wanted, quire_step=step,
+        )  # fmt: skip
+        logits: torch.Tensor = out.logits[0]
+        return logits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnForward:
+    """A step through a decoder of our own; through transformers' code while the model itself has hooks."""
+
+    decoder: Decoder
+    theirs: TransformersForward
+
+    def __call__(self, step: AttentionStep) -> torch.Tensor:
+        """Logits of the wanted tokens, [wanted, vocabulary]."""
+        if self.theirs.module._forward_pre_hooks or self.theirs.module._forward_hooks:
+            return self.theirs(step)
+        packed = step.packed
+        return self.decoder(packed.ids, packed.positions, packed.wanted, step.attend)
 
 
 def _reader(packed: Packed, lane: Lane, keys: torch.Tensor) -> _Gather | _Walk:
@@ -118,13 +163,13 @@ class _Gather:
         heads = keys.shape[2]
         for tokens, slots, seen, stale in self.parts:
             some = query[tokens].unflatten(2, (heads, -1)).permute(0, 2, 3, 1, 4)  # segments, heads, share, queries
-            found = [pool[slots].flatten(1, 2) for pool in (keys, values)]
+            pages = [pool[slots].flatten(1, 2) for pool in (keys, values)]
             if stale is not None:  # not to see it is not enough: 0 * NaN is NaN
-                found = [part.masked_fill_(stale, 0) for part in found]
-            found = [part.transpose(1, 2)[:, :, None] for part in found]
+                pages = [part.masked_fill_(stale, 0) for part in pages]
+            pages = [part.transpose(1, 2)[:, :, None] for part in pages]
             if seen is None:
-                found = [part[..., : tokens.shape[1], :] for part in found]
-            near = _attend(some, found[0], found[1], seen, scale, softcap)
+                pages = [part[..., : tokens.shape[1], :] for part in pages]
+            near = _attend(some, pages[0], pages[1], seen, scale, softcap)
             out[tokens] = near.permute(0, 3, 1, 2, 4).flatten(2, 3)
         return out
 

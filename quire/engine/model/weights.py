@@ -93,8 +93,8 @@ def _tensor_digest(tensor: torch.Tensor) -> bytes:
 
 def _config(model: Model) -> bytes:
     facts = model.module.config.to_dict()
-    told = {name: value for name, value in facts.items() if not name.startswith("_") and name not in PASSING}
-    return json.dumps(told, sort_keys=True, default=str).encode()
+    stable = {name: value for name, value in facts.items() if not name.startswith("_") and name not in PASSING}
+    return json.dumps(stable, sort_keys=True, default=str).encode()
 
 
 def _sample(model: Model) -> str:

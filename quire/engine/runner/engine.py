@@ -1,7 +1,7 @@
 """Engine: a model and a cache, step by step. One thread drives it; `Loop` lets many submit.
 
-submit -> waiting | next_turn -> plans run -> pack -> forward -> advance | answers
-                  '---------------- step, again and again ---------------'
+submit -> waiting | schedule -> moves run -> pack -> run -> sample -> commit -> apply outcomes | answers
+                  '--------------------------- step, again and again -------------------------'
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 
@@ -21,26 +20,27 @@ from quire.core.cache import Cache
 from quire.core.records.errors import StateError, say
 from quire.core.records.identity import Scope
 from quire.core.records.request import PLAIN, Int32, Request
-from quire.core.records.retain import Retention
 from quire.core.records.span import Span
 from quire.core.sequences.setbacks import Setback
 from quire.core.state.prepared import Prepared
-from quire.engine.choose.grammar import Grammars
-from quire.engine.choose.sampling import Sampling, checked_sampling
-from quire.engine.choose.token_mask import TokenMask
-from quire.engine.choose.token_rules import check_ids, rules_of
+from quire.engine.memory.connector import Connector, StepParticipant
+from quire.engine.memory.connector_side import ConnectorSide
+from quire.engine.memory.disk_side import check_disk_index
+from quire.engine.memory.outer_memory import OuterMemory
 from quire.engine.model.attention import AttentionStep
-from quire.engine.model.batch import Segment, pack
 from quire.engine.model.layers import KvShape, Model
+from quire.engine.model.packing import Packed, Segment, pack
 from quire.engine.model.pages import Pages
-from quire.engine.outer.connector import Connector, StepParticipant
-from quire.engine.outer.connector_side import ConnectorSide
-from quire.engine.outer.disk_side import check_disk_index
-from quire.engine.outer.outer_memory import OuterMemory
-from quire.engine.runner.recording import RunRecorder
+from quire.engine.runner.apply_outcomes import OutcomeLoop
+from quire.engine.runner.live_runs import LiveRuns
+from quire.engine.runner.run_recorder import RunRecorder
 from quire.engine.runner.warmup import WarmUp
+from quire.engine.sampling.grammar import Grammars
+from quire.engine.sampling.params import Sampling, checked_sampling
+from quire.engine.sampling.token_mask import TokenMask
+from quire.engine.sampling.token_rules import check_ids, rules_of
+from quire.engine.setup.engine_config import EngineConfig
 from quire.engine.setup.fitting import memory_in_words
-from quire.engine.setup.settings import EngineConfig
 from quire.engine.setup.submission import (
     LESS,
     Away,
@@ -56,23 +56,33 @@ from quire.engine.setup.submission import (
     with_room,
 )
 from quire.engine.step.advance import Advance
+from quire.engine.step.fork_beams import Forks
 from quire.engine.step.plan_runner import PlanRunner
-from quire.engine.step.report import Stats, StepReport, Stopwatch
 from quire.engine.step.runs.beam import beams_of
-from quire.engine.step.runs.branch import NO_DRAFTS, Branch, Finish, Listener, Run
+from quire.engine.step.runs.branch import Branch, Listener, Run
+from quire.engine.step.runs.page_hints import PageHintOptions, submitted_hints
+from quire.engine.step.runs.step_work import Turn
 from quire.engine.step.runs.tenant import Together
-from quire.engine.step.runs.work import Turn
 from quire.engine.step.schedule import Scheduler
+from quire.engine.step.step_report import Stats, StepReport, Stopwatch
+from quire.incidents.incidents import Incidents
 from quire.tiers.base import Tier
 from quire.trace.record.block_ids import read_key
 from quire.trace.record.recorder import TraceRecorder
 
 if TYPE_CHECKING:
-    from quire.engine.outer.disk_side import DiskConfig
+    from quire.engine.memory.disk_side import DiskConfig
     from quire.tiers.shared import SharedConfig
 
 PLAIN_SAMPLING = Sampling()
 _log = logging.getLogger("quire.engine")
+
+
+def _incidents(config: EngineConfig) -> Incidents | None:
+    """What keeps the cache's last calls, if somebody wants them."""
+    if config.incidents is None:
+        return None
+    return Incidents(config.incidents, keep=config.incidents_keep, lines=config.incident_lines)
 
 
 class Engine:
@@ -88,29 +98,30 @@ class Engine:
         cache = config.cache_config(model.groups(config.block_size, config.snapshot_every))
         if disk is not None:
             check_disk_index(cache)
-        self.cache = Cache(cache, clock=clock)
+        self.incidents = _incidents(config)
+        self.cache = Cache(cache, clock=clock, watchers=[self.incidents] if self.incidents else ())
         self.pages = Pages(model, self.cache.config, colder)
         self.plans = PlanRunner(self.cache, self.pages.mover)
         self.connector_side = ConnectorSide(self.cache, connector, model.recurrent)
-        self.scheduler = Scheduler(self.cache, config, self.plans.carry)
-        self.runs: dict[object, Run] = {}
-        self.advance = Advance(
-            self.cache, self.scheduler, model.eos_ids, carry=self.plans.carry, let_go=self._let_go,
-            finish=self._finish, fail=self.fail, clock=clock,
-        )  # fmt: skip
+        self.scheduler = Scheduler(self.cache, config, self.plans)
+        self.advance = Advance(self.cache, self.scheduler, model.eos_ids)
+        self.forks = Forks(self.cache, self.plans)
+        self._live = LiveRuns(self.scheduler, self.connector_side, clock)
+        self.runs = self._live.inside
+        self.outcomes = OutcomeLoop(self.cache, self.scheduler.queues, self._live, self.forks, model.eos_ids)
         self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
         self.vocabulary = int(model.module.config.get_text_config().vocab_size)
         self.grammars = Grammars(model.tokenizer, model.eos_ids)
         self._numbers = count()
         self.participants: list[StepParticipant] = []  # they take part in every step: a peer, a publisher
         self.closed = False
-        self.recording: RunRecorder | None = None
         try:
             self.outer = OuterMemory((model, self.cache, self.pages), shared, disk, self.plans.carry)
         except BaseException:
             self.close()
             raise
         self.shared_side, self.disk_side = self.outer.shared, self.outer.disk
+        self._live.shared_side = self.shared_side
         self.participants += self.outer.sides()
         if record is not None:
             self.record(record)
@@ -121,18 +132,19 @@ class Engine:
 
     def submit(
         self, tokens: Int32 | Sequence[int] | TokenPrompt, sampling: Sampling = PLAIN_SAMPLING, *, scope: Scope = PLAIN,
-        retention: Retention | None = None, listener: Listener | None = None, tenant: str | Together | None = None,
-        mask: TokenMask | None = None, begun: Sequence[int] | Away = (),
+        listener: Listener | None = None, tenant: str | Together | None = None, mask: TokenMask | None = None,
+        begun: Sequence[int] | Away = (), **hints: Unpack[PageHintOptions],
     ) -> Run:  # fmt: skip
         """Queue a prompt; what can never be served is refused here. `tenant`: whose turns it takes; None: its own.
 
         `mask` says which tokens may come next, the first one first; that of `structured_outputs` is made here without.
         `begun`: tokens of its one answer that another engine has made. It goes on behind them; its listener hears all.
-        `AWAY`: its KV comes from a peer (see `adopt`).
+        `AWAY`: its KV comes from a peer (see `adopt`). `retention`, `session`, `back`, `resume_points`: of its pages.
         """
         self._check_place()
         prompt, uncut = parted(tokens, self.vocabulary)
-        check_scope(scope, retention)
+        check_scope(scope)
+        page_hints = submitted_hints(hints)
         check_limits(self.model, self.config, len(prompt), checked_sampling(sampling))
         check_ids(sampling, self.vocabulary)
         check_begun(begun, sampling, self.vocabulary)
@@ -140,35 +152,34 @@ class Engine:
         mask = mask_of(self.grammars, mask, sampling)
         number = next(self._numbers)
         request = Request(
-            (number, -1), prompt, scope, beams=sampling.beams, retention=retention, max_new_tokens=sampling.max_tokens,
+            (number, -1), prompt, scope, beams=sampling.beams, max_new_tokens=sampling.max_tokens,
+            retention=page_hints.retention, session=page_hints.session, resume_points=page_hints.resume_points,
             uncut=uncut, tenant=None if isinstance(tenant, Together) else tenant,
         )  # fmt: skip
         prepared = prepared_request(self.cache, with_room(self.config, request), sampling.max_tokens)
         seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
         run = Run(request, sampling, seed, listener, self.clock())
-        run.arrival, run.rules, run.beams = number, rules, beams_of(sampling, self.model.eos_ids)
+        run.arrival, run.rules, run.hints = number, rules, page_hints
+        run.beams = beams_of(sampling, self.model.eos_ids)
         branch = Branch(run, 0, request.id, prompt)
         branch.mask = mask
         run.branches.append(branch)
-        self.runs[run.id] = run
-        self.scheduler.rounds.enter(run, tenant)
-        if self.recording is not None:
-            self.recording.submitted(run)
+        self._live.enter(run, tenant)
         self._begin(branch, begun, prepared)
         return run
 
     def _begin(self, branch: Branch, begun: Sequence[int] | Away, prepared: Prepared) -> None:
         if isinstance(begun, Away):
-            self.scheduler.expect(branch)
+            self.scheduler.queues.expect(branch)
         elif len(begun):
-            self.advance.begin(branch, [int(token) for token in begun])
+            self.outcomes.apply(self.advance.begin(branch, [int(token) for token in begun]))
         else:
-            self.scheduler.put(branch)
+            self.scheduler.queues.wait(branch)
             branch.prepared = prepared
             branch.prefetch = self.outer.prefetch(branch.run.request, self.clock)
 
     def _check_place(self) -> None:
-        """Refuse whoever comes when it is closed or full."""
+        """Refuse a request when the engine is closed or full."""
         if self.closed:
             raise StateError(say("submit", "the engine is closed", "make a new one"))
         if len(self.runs) >= self.config.max_waiting:
@@ -181,12 +192,13 @@ class Engine:
         `path`: JSON lines, plain or gzip, complete when the engine, or what this returns, is closed. No step waits for
         it or fails by it. Recordings with one `key_file` can be joined.
         """
-        if self.recording is not None and self.recording.recorder.is_open:
-            fact = f"{self.recording.recorder!r} is open"
+        recording = self._live.recording
+        if recording is not None and recording.recorder.is_open:
+            fact = f"{recording.recorder!r} is open"
             raise StateError(say(f"a recording in {str(path)!r}", fact, "close that one first"))
         key = None if key_file is None else read_key(key_file)
         recorder = TraceRecorder(path, self.config.block_size, key=key, clock=self.clock)
-        self.recording = RunRecorder(recorder)
+        self._live.recording = RunRecorder(recorder)
         return recorder
 
     def adopt(self, branch: Branch, first: int | torch.Tensor, reused: int) -> None:
@@ -195,47 +207,22 @@ class Engine:
         branch.run.reused = reused
         times, now = branch.run.times, self.clock()
         times.admitted, times.first_token, times.last_token = times.admitted or now, now, now
-        self.advance.begin(branch, first)
+        self.outcomes.apply(self.advance.begin(branch, first))
 
     def cancel(self, run: Run) -> bool:
         """Stop it where it is; False when it is done already. What its answers have so far stays readable."""
         if run.done or self.runs.get(run.id) is not run:
             return False
-        self._stop(run, "cancelled")
+        self._live.stop(run, "cancelled")
         return True
 
     def fail(self, run: Run, why: str) -> None:
         """End it with an error; nothing that it has not committed is kept."""
-        run.error = why
-        self._stop(run, "error")
+        self._live.fail(run, why)
 
     def give_up(self, run: Run, why: str) -> None:
         """End it with an error after a fault: its pages are left as they are."""
-        run.error = why
-        for branch in run.branches:
-            branch.end_prefetch()
-        run.branches.clear()
-        self._stop(run, "error")
-
-    def _stop(self, run: Run, finish: Finish) -> None:
-        for branch in list(run.branches):
-            self.advance.end(branch, store=False)
-        for answer in run.answers:
-            answer.finish = answer.finish or finish
-        self._finish(run)
-
-    def _finish(self, run: Run) -> None:
-        run.done = True
-        run.times.finished = self.clock()
-        if self.runs.pop(run.id, None) is not None:
-            self.scheduler.rounds.leave(run)
-        if self.recording is not None:
-            self.recording.finished(run)
-        if run.listener is not None:
-            try:
-                run.listener.over(run)
-            except Exception as error:  # its own run is over in any case
-                run.error = run.error or f"its listener failed: {type(error).__name__}: {error}"
+        self._live.give_up(run, why)
 
     # -- one step ----------------------------------------------------------------------------------------------------
 
@@ -248,25 +235,29 @@ class Engine:
         if not self.runs:
             self.plans.settle()
             return None
-        turn = self._next_turn()
+        turn = self._schedule()
         watch.mark("schedule")
         self._settle(turn)
         watch.mark("moves")
-        works = list(turn.works.values())
-        num_tokens = turn.num_tokens
+        works, num_tokens = list(turn.works.values()), turn.num_tokens
         if num_tokens > self.config.max_num_tokens:
             fact = f"{num_tokens} tokens are due, max_num_tokens is {self.config.max_num_tokens}"
             raise StateError(say("a step", fact, "this is a fault of the scheduler: report it"))
         if works:
-            logits = self._compute([work.segment() for work in works], watch)
+            packed = self._pack([work.segment() for work in works])
+            watch.mark("pack")
+            logits = self._run(packed)
+            watch.mark("model")
             self.outer.note_computed(works)
-            self.advance.after(works, logits)
+            sampled = self.advance.sample(works, logits)
+            self.outcomes.apply(sampled.unusable)
+            self.outcomes.apply(self.advance.commit(works, sampled, self.clock()))
             watch.mark("advance")
         report = StepReport(num_tokens, len(works), len(turn.admitted), len(self.scheduler.waiting), watch.seconds)
         self.stats.add(report)
         return report
 
-    def _next_turn(self) -> Turn:
+    def _schedule(self) -> Turn:
         """A turn in which something is computed or refused. Branches that hold pages they cannot use give them back."""
         while True:
             mark = self.outer.hold_mark
@@ -280,7 +271,7 @@ class Engine:
                 return turn
             if self.scheduler.give_way(turn) or (not turn.passed_over and self.scheduler.end_prefetches()):
                 continue
-            held = mark is None or mark != self.outer.hold_mark  # by somebody who copies pages: a moment only
+            held = mark is None or mark != self.outer.hold_mark  # by a thread that copies pages: a moment only
             if not self.num_lingering and not turn.passed_over and not held:
                 oldest = min(self.runs.values(), key=lambda run: run.order)
                 self.fail(oldest, f"it fits no step, although nothing else runs; {LESS}")
@@ -301,25 +292,7 @@ class Engine:
         """Promises that failed moves have changed, before their step runs."""
         for setback in setbacks:
             self.stats.num_setbacks += 1
-            self._set_back(setback, turn)
-
-    def _set_back(self, setback: Setback, turn: Turn) -> None:
-        branch = next((one for one in self.scheduler.holders if one.sequence is setback.holder), None)
-        if branch is None:
-            return  # a sequence the connector still reads, or one that ended
-        turn.works.pop(branch, None)
-        if setback.lost:
-            self.scheduler.lost(branch)
-            return
-        assert branch.sequence is not None
-        if len(branch.drafts):
-            self.cache.trim(branch.sequence, len(branch.drafts))
-            branch.drafts = NO_DRAFTS
-        if branch in self.scheduler.held or branch.sequence.length < branch.length:
-            self.scheduler.preempt(branch)  # its next token is not in its sequence: it cannot just go on from there
-            return
-        self.scheduler.ready.pop(branch, None)
-        self.scheduler.prompts[branch] = None
+            self.scheduler.set_back(setback, turn)
 
     def _bring(self, branch: Branch, turn: Turn) -> None:
         """Do not compute what the connector can bring."""
@@ -334,18 +307,13 @@ class Engine:
         else:
             del turn.works[branch]
 
-    def _compute(self, segments: list[Segment], watch: Stopwatch) -> torch.Tensor:
+    def _pack(self, segments: list[Segment]) -> Packed:
+        return pack(self.cache, self._windows, segments, self.model.device)
+
+    def _run(self, packed: Packed) -> torch.Tensor:
         """Logits of the wanted tokens, [wanted, vocabulary]."""
-        packed = pack(self.cache, self._windows, segments, self.model.device)
-        watch.mark("pack")
         with torch.inference_mode():
-            out = self.model.module(
-                input_ids=packed.ids[None], position_ids=packed.positions[None], use_cache=False,
-                logits_to_keep=packed.wanted, quire_step=AttentionStep(packed, self.pages, self.model.places),
-            )  # fmt: skip
-        logits: torch.Tensor = out.logits[0]
-        watch.mark("model")
-        return logits
+            return self.model.forward(AttentionStep(packed, self.pages, self.model.places))
 
     @property
     def num_lingering(self) -> int:
@@ -353,13 +321,6 @@ class Engine:
         return self.connector_side.num_lingering + sum(one.num_open for one in self.participants)
 
     # -- leaving -----------------------------------------------------------------------------------------------------
-
-    def _let_go(self, branch: Branch, store: bool) -> None:
-        sequence, branch.sequence = branch.sequence, None
-        assert sequence is not None
-        self.connector_side.release(sequence, store)
-        if store and self.shared_side is not None:
-            self.shared_side.served(branch)
 
     def drain(self) -> None:
         """Step until every run is done."""
@@ -372,7 +333,7 @@ class Engine:
         if self.runs or self.stats.num_steps:
             fact = f"it has computed {self.stats.num_steps} steps, and {len(self.runs)} runs are inside"
             raise StateError(say("warm-up", fact, "warm up before the first: dummies would push out what is cached"))
-        return WarmUp(self.cache, self.plans, self.config, partial(self._compute, watch=Stopwatch())).run()
+        return WarmUp(self.cache, self.plans, self.config, lambda segments: self._run(self._pack(segments))).run()
 
     def close(self) -> None:
         """Cancel what is left and give the memory back; closing again does nothing."""
@@ -382,12 +343,14 @@ class Engine:
             if not self.closed:
                 self.plans.settle()
         finally:
-            if self.recording is not None:
-                self.recording.recorder.close()
+            if self._live.recording is not None:
+                self._live.recording.recorder.close()
+            if self.incidents is not None:
+                self.incidents.close()
             if not self.closed:
                 self.closed = True
                 untouched = [one.close() for one in self.participants]
-                if all(untouched):  # else somebody may still touch pages: they stay
+                if all(untouched):  # else pages may still be written: they stay
                     self.pages.close()
 
     def __repr__(self) -> str:

@@ -13,8 +13,8 @@ from quire.core.cache import Cache
 from quire.core.records.request import Request
 from quire.core.records.span import Span
 from quire.core.state.sequence import Sequence
-from quire.engine.model.batch import Segment
-from quire.engine.setup.settings import EngineConfig
+from quire.engine.model.packing import Segment
+from quire.engine.setup.engine_config import EngineConfig
 from quire.engine.step.plan_runner import PlanRunner
 
 Compute = Callable[[list[Segment]], object]
@@ -54,7 +54,7 @@ class WarmUp:
         return length
 
     def _decode(self) -> int:
-        """A token for everybody, if there is room for it."""
+        """A token for every sequence, if there is room."""
         rows = [sequence for sequence in self._live if sequence.computed == sequence.length]
         plan = self._cache.grow(rows, np.ones(len(rows), np.int32)) if rows else None
         if plan is None:

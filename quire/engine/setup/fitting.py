@@ -12,7 +12,7 @@ from quire.core.records.errors import InputError, say
 from quire.core.records.groups import LayerGroup, pools_of
 from quire.core.records.memory import parse_bytes, say_bytes
 from quire.engine.model.layers import Model
-from quire.engine.setup.settings import EngineConfig
+from quire.engine.setup.engine_config import EngineConfig
 
 SECTORS, MANIFEST = 4096, 256  # of a disk tier: a page takes a multiple of the one, and at most the other besides
 

@@ -14,15 +14,14 @@ from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, StateError, say, shown
 from quire.core.records.identity import Scope
 from quire.core.records.request import NO_UNCUT, Int32, Request
-from quire.core.records.retain import Retention
 from quire.core.records.span import Span
 from quire.core.state.claim import Refusal
 from quire.core.state.prepared import Prepared
-from quire.engine.choose.grammar import Grammars
-from quire.engine.choose.sampling import Sampling
-from quire.engine.choose.token_mask import TokenMask
 from quire.engine.model.layers import Model
-from quire.engine.setup.settings import EngineConfig
+from quire.engine.sampling.grammar import Grammars
+from quire.engine.sampling.params import Sampling
+from quire.engine.sampling.token_mask import TokenMask
+from quire.engine.setup.engine_config import EngineConfig
 
 
 class Away(Enum):
@@ -71,14 +70,11 @@ def checked_prompt(tokens: Int32 | Sequence[int], vocabulary: int) -> Int32:
     return np.array(wide, dtype=np.int32)  # its own: the caller may go on to use the array
 
 
-def check_scope(scope: Scope, retention: Retention | None) -> None:
-    """What a request takes besides tokens, in the words of whoever submits."""
+def check_scope(scope: Scope) -> None:
+    """Which requests share its pages, as the caller names them."""
     if not isinstance(scope, Scope):
         cure = "pass a Scope, such as Scope(lora='name')"
         raise InputError(say(f"scope={shown(scope)}", f"it is a {type(scope).__name__}", cure))
-    if not isinstance(retention, Retention | None):
-        cure = "pass a Retention, such as Retention([RetainRange(0, 100, 50)])"
-        raise InputError(say(f"retention={shown(retention)}", f"it is a {type(retention).__name__}", cure))
 
 
 def check_limits(model: Model, config: EngineConfig, num_tokens: int, sampling: Sampling) -> None:
@@ -104,7 +100,7 @@ def parted(given: Int32 | Sequence[int] | TokenPrompt, vocabulary: int) -> tuple
 
 
 def with_room(config: EngineConfig, request: Request) -> Request:
-    """The request, if what one step must compute together has room in it, whoever else decodes."""
+    """The request, if what one step must compute together has room in it beside all that may decode."""
     longest, most = max(map(len, request.uncut), default=0), config.longest_uncut
     if longest > most:
         fact = f"a step has room for {most}: max_num_tokens less what other sequences decode, and at most max_chunk"

@@ -3,69 +3,46 @@
     candidates, by seats and rounds -> claim -> leave out who gains by waiting -> a seat for each -> admit
                                                                                   '- others give way to it, or it waits
 
-Prompts under way that are later in the rounds than whoever comes in get what is left of the tokens.
+Prompts under way that are later in the rounds than a newcomer get the tokens that it leaves.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
-from typing import Protocol
+from collections.abc import Hashable
 
 from quire.core.admission.batch import Batch
 from quire.core.cache import Cache
-from quire.core.records.plan import Plan
 from quire.core.records.span import Span
 from quire.core.state.claims import Claims
 from quire.core.state.prepared import Prepared
-from quire.engine.setup.settings import EngineConfig
+from quire.engine.setup.engine_config import EngineConfig
+from quire.engine.step.fairness.tenant_rounds import Rounds
+from quire.engine.step.fairness.tenant_seats import Line, all_equal, giver, mate_of, seats_of
+from quire.engine.step.plan_runner import PlanRunner
+from quire.engine.step.queues import Queues
 from quire.engine.step.runs.branch import Branch
+from quire.engine.step.runs.step_work import RefusedBranch, Turn, Work
 from quire.engine.step.runs.tenant import Tenant, TokenKey
-from quire.engine.step.runs.work import RefusedBranch, Turn, Work
-from quire.engine.step.turns.rounds import Rounds
-from quire.engine.step.turns.seats import Line, all_equal, giver, mate_of, seats_of
 
 MOST_CLAIMS = 64  # waiting branches looked at in one step
 Branches = dict[Hashable, Branch]  # by the id of their requests
 TurnKey = tuple[TokenKey, tuple[int, int, int]]  # with the age
 
 
-class BranchPlaces(Protocol):
-    """Where a scheduler keeps its branches, and the moves between them."""
-
-    rounds: Rounds
-    waiting: list[Branch]
-    prompts: dict[Branch, None]
-    ready: dict[Branch, None]
-    held: dict[Branch, None]
-    carry: Callable[[Plan], None]
-
-    @property
-    def holders(self) -> list[Branch]:
-        """Branches with pages."""
-        ...
-
-    def take_out(self, branch: Branch) -> None:
-        """It waits no more."""
-        ...
-
-    def preempt(self, branch: Branch) -> None:
-        """Take its pages; it waits its turn again."""
-        ...
-
-
 class Incoming:
     """The part of a scheduler that hands out seats, and what decoding leaves of the tokens."""
 
-    def __init__(self, scheduler: BranchPlaces, cache: Cache, config: EngineConfig) -> None:
-        self._scheduler, self._cache, self._config = scheduler, cache, config
+    def __init__(self, cache: Cache, config: EngineConfig, queues: Queues, rounds: Rounds, plans: PlanRunner) -> None:
+        self._cache, self._config, self._plans = cache, config, plans
+        self._queues, self._rounds = queues, rounds
         self._look = MOST_CLAIMS  # waiting branches to look at: a few more than came in last time
         self._paged = [g for g, group in enumerate(cache.config.groups) if not group.current]
         self.num_waits = 0
 
     def admit(self, turn: Turn, left: int) -> list[Branch]:
         """Who computes what with these tokens, in rounds; those who could have computed more are returned."""
-        prompts = self._scheduler.prompts
+        prompts = self._queues.prompts
         branches = {branch.id: branch for branch in self.candidates(turn, left)}
         with self._cache.claim([self._prepared(branch) for branch in branches.values()]) as claims:
             turn.refused = [RefusedBranch(branches[refusal.request.id], refusal) for refusal in claims.refused]
@@ -88,7 +65,7 @@ class Incoming:
         return cut + [branch for branch in branches.values() if branch.sequence is None]
 
     def _key(self, branch: Branch) -> TurnKey:
-        return self._scheduler.rounds.token_key(branch.run), branch.age
+        return self._rounds.token_key(branch.run), branch.age
 
     def _admitted(self, turn: Turn, claims: Claims | None, going: list[Branch], left: int) -> Batch:
         """Newcomers, if any, behind prompts under way; the work of those."""
@@ -98,7 +75,7 @@ class Incoming:
             batch = self._cache.add_sequence_batch([], token_budget=left, max_chunk=chunk, continuing=list(owners))
         else:
             batch = self._cache.admit(claims, token_budget=left, max_chunk=chunk, continuing=list(owners))
-        self._scheduler.carry(batch.plan)
+        self._plans.carry(batch.plan)
         for sequence in batch.spans:
             if sequence in owners:
                 self._note(turn, owners[sequence], batch)
@@ -119,8 +96,7 @@ class Incoming:
             branch.end_prefetch()
             if receipts and branch.run.fresh:
                 branch.run.receipt = receipts[place]
-            self._scheduler.take_out(branch)
-            self._scheduler.prompts[branch] = None
+            self._queues.seat(branch)
             turn.admitted.append(branch)
             self._note(turn, branch, batch)
         self._look = min(MOST_CLAIMS, 2 * len(batch.sequences) + 4)
@@ -136,18 +112,18 @@ class Incoming:
 
     def candidates(self, turn: Turn, left: int) -> list[Branch]:
         """Who comes in next, as many as there may be tokens and seats for; who is prefetched waits for that."""
-        scheduler = self._scheduler
+        queues, rounds = self._queues, self._rounds
         rows = self._config.max_sequences - self._cache.num_sequences
-        ready = [branch for branch in scheduler.waiting if branch.prefetch is None or branch.prefetch.done]
-        turn.passed_over = len(scheduler.waiting) - len(ready)
+        ready = [branch for branch in queues.waiting if branch.prefetch is None or branch.prefetch.done]
+        turn.passed_over = len(queues.waiting) - len(ready)
         most = min(left, self._look)
-        if len(scheduler.rounds.inside) == 1 or not ready:
+        if len(rounds.inside) == 1 or not ready:
             return ready[: min(rows, most)]
-        picked, seats = list[Branch](), seats_of(scheduler.holders)
-        if rows > 0 or not all_equal(seats, scheduler.rounds):
-            picked = Line(ready, seats, scheduler.rounds).pick(rows, most)
-        if scheduler.held:
-            picked += [beam for beam in ready if beam not in picked and mate_of(scheduler.held, beam)]
+        picked, seats = list[Branch](), seats_of(queues.holders)
+        if rows > 0 or not all_equal(seats, rounds):
+            picked = Line(ready, seats, rounds).pick(rows, most)
+        if queues.held:
+            picked += [beam for beam in ready if beam not in picked and mate_of(queues.held, beam)]
         return picked[:most]
 
     def _prepared(self, branch: Branch) -> Prepared:
@@ -160,7 +136,7 @@ class Incoming:
 
         When each prompt under way has its turn: one that another waits for has that one's, if it is earlier.
         """
-        turns = {branch: self._key(branch) for branch in self._scheduler.prompts}
+        turns = {branch: self._key(branch) for branch in self._queues.prompts}
         if not self._config.wait_for_reuse:
             return turns
         chunk = self._config.longest_chunk
@@ -204,16 +180,16 @@ class Incoming:
         """There are so many rows, and pages that leave one for every running branch."""
         if self._cache.num_sequences + rows > self._config.max_sequences:
             return False
-        reserve = len(self._scheduler.holders)
+        reserve = len(self._queues.holders)
         return not reserve or all(self._cache.num_free(g) - reserve >= needed[g] for g in self._paged)
 
     def _free_seat(self, turn: Turn, branch: Branch, more: int = 0) -> bool:
         """One that has to gives way, or a beam of its own search that has delivered; False: none."""
-        scheduler = self._scheduler
-        victim = giver(scheduler.holders, branch, more) or mate_of(scheduler.held, branch)
+        queues = self._queues
+        victim = giver(queues.holders, branch, more) or mate_of(queues.held, branch)
         if victim is None or victim in turn.admitted:
             return False
-        scheduler.preempt(victim)
+        queues.preempt(victim)
         turn.works.pop(victim, None)
         turn.made_way = True
         return True

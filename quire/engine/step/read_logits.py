@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from quire.core.records.span import Span
-from quire.engine.choose.logprobs import TokenLogprobs, logprobs_of
-from quire.engine.choose.sample import log_probs, sample
-from quire.engine.choose.sample_row import SampleRow
+from quire.engine.sampling.sample import log_probs, sample
+from quire.engine.sampling.sample_row import SampleRow
+from quire.engine.sampling.token_logprobs import TokenLogprobs, logprobs_of
 from quire.engine.step.runs.branch import Branch
 
 LogitRows = dict[Branch, Span]  # which rows of a step's logits are a branch's
@@ -25,7 +25,7 @@ class NextTokens(NamedTuple):
 
 
 def read_logits(branches: list[Branch], rows: LogitRows, logits: torch.Tensor) -> NextTokens:
-    """For every branch; InputError when some of the logits are no numbers."""
+    """For every branch; InputError when some of the logits are not numbers."""
     beams = [branch for branch in branches if branch.run.beams is not None]
     scores: dict[Branch, torch.Tensor] = {}
     if beams:
@@ -66,8 +66,8 @@ def _sampled(
     table = logits if whole else logits[torch.tensor(places, device=logits.device)]
     tokens = sample(table, wanted)
     spans = dict(zip(branches, map(slice, [0, *ends], ends), strict=True))
-    asked = {branch: span for branch, span in spans.items() if branch.run.sampling.logprobs is not None}
-    return {branch: tokens[span] for branch, span in spans.items()}, _logprobs(table, tokens, asked)
+    logprob_spans = {branch: span for branch, span in spans.items() if branch.run.sampling.logprobs is not None}
+    return {branch: tokens[span] for branch, span in spans.items()}, _logprobs(table, tokens, logprob_spans)
 
 
 def _ruled_rows(branch: Branch, made: int, count: int) -> list[SampleRow]:
@@ -87,8 +87,8 @@ def _logprobs(table: torch.Tensor, tokens: list[int], asked: dict[Branch, slice]
     places = [place for span in asked.values() for place in range(span.start, span.stop)]
     counts = [branch.run.sampling.logprobs or 0 for branch, span in asked.items() for _ in range(span.start, span.stop)]
     chosen = [max(0, tokens[place]) for place in places]  # where rules leave no token there is no run any more
-    found = iter(logprobs_of(table[places], chosen, counts))
-    return {branch: [next(found) for _ in range(span.start, span.stop)] for branch, span in asked.items()}
+    logprobs = iter(logprobs_of(table[places], chosen, counts))
+    return {branch: [next(logprobs) for _ in range(span.start, span.stop)] for branch, span in asked.items()}
 
 
 def splits(branch: Branch) -> bool:

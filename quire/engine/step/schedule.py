@@ -1,88 +1,58 @@
 """Scheduler: who computes what in the next step. Token and slot budgets come from the claims, so they hold.
 
     decoding branches: a token each, and drafts     grow, or preempt who gives way first until there is room
-    prompts under way, waiting branches             incoming.py: by rounds of their tenants (rounds.py), and as many
-                                                    sequences for each as for the others (seats.py)
+    prompts under way, waiting branches             incoming.py: by rounds of their tenants, and as many sequences for
+                                                    each as for the others (fairness/tenant_rounds, tenant_seats)
 
-Nobody starves: docs/engine.md has the proof. Knows no model.
+Where branches are, and the moves between: queues.py. No request starves: docs/engine.md has the proof. Knows no model.
 """
 
 from __future__ import annotations
 
-import logging
-from bisect import insort
 from collections import Counter
-from collections.abc import Callable
 
 import numpy as np
 
 from quire.core.cache import Cache
-from quire.core.records.plan import Plan
 from quire.core.records.span import Span
-from quire.engine.setup.settings import EngineConfig
+from quire.core.sequences.setbacks import Setback
+from quire.engine.setup.engine_config import EngineConfig
 from quire.engine.step.draft import lookup
+from quire.engine.step.fairness.tenant_rounds import Rounds
+from quire.engine.step.fairness.tenant_seats import first_to_give_way, giver, seats_of
 from quire.engine.step.incoming import Incoming
+from quire.engine.step.plan_runner import PlanRunner
+from quire.engine.step.queues import Queues
 from quire.engine.step.runs.branch import NO_DRAFTS, Branch, Run
+from quire.engine.step.runs.step_work import Turn, Work
 from quire.engine.step.runs.tenant import Tenant, TokenKey
-from quire.engine.step.runs.work import Turn, Work
-from quire.engine.step.turns.rounds import Rounds
-from quire.engine.step.turns.seats import first_to_give_way, giver, seats_of
-
-_log = logging.getLogger("quire.engine")
 
 
 class Scheduler:
-    """Branches by what they wait for, and the choice among them."""
+    """The choice among all branches. `waiting`, `prompts`, `ready` and `held` are those of its queues, to look at."""
 
-    def __init__(self, cache: Cache, config: EngineConfig, carry: Callable[[Plan], None]) -> None:
-        self._cache, self._config, self.carry = cache, config, carry
+    def __init__(self, cache: Cache, config: EngineConfig, plans: PlanRunner) -> None:
+        self._cache, self._config, self._plans = cache, config, plans
         self.rounds = Rounds(config.max_num_tokens, dict(config.granted), fair=config.scheduling == "fair")
-        self.waiting: list[Branch] = []  # no pages; those of a tenant in its own order
-        self.prompts: dict[Branch, None] = {}  # pages, and prompt tokens to compute
-        self.ready: dict[Branch, None] = {}  # pages, and one new token to compute
-        self.held: dict[Branch, None] = {}  # pages; a beam whose mates are not as far
-        self.num_preemptions = self.num_drafts = 0
-        self._incoming = Incoming(self, cache, config)
+        self.queues = Queues(cache, self.rounds)
+        self.waiting, self.prompts = self.queues.waiting, self.queues.prompts
+        self.ready, self.held = self.queues.ready, self.queues.held
+        self.num_drafts = 0
+        self._incoming = Incoming(cache, config, self.queues, self.rounds, plans)
         self._lacking: list[Branch] = []  # whose prompts could have computed more in the last step
 
     @property
-    def holders(self) -> list[Branch]:
-        """Branches with pages."""
-        return [*self.held, *self.prompts, *self.ready]
+    def num_preemptions(self) -> int:
+        """Branches that lost their pages to others."""
+        return self.queues.num_preemptions
 
     @property
     def num_waits(self) -> int:
         """Steps that a branch waited for a prefix."""
         return self._incoming.num_waits
 
-    def put(self, branch: Branch) -> None:
-        """It waits for pages."""
-        branch.prepared = None
-        self.expect(branch)
-        branch.run.tenant.num_waiting += 1
-        insort(self.waiting, branch, key=lambda one: one.age)
-
-    def expect(self, branch: Branch) -> None:
-        """Its tenant waits for something from now on, if it did not before."""
-        tenant = branch.run.tenant
-        if not tenant.num_waiting and not any(one.run.tenant is tenant for one in self.prompts):
-            self.rounds.begin_to_wait(branch)
-
-    def take_out(self, branch: Branch) -> None:
-        """It waits no more."""
-        self.waiting.remove(branch)
-        branch.run.tenant.num_waiting -= 1
-
-    def remove(self, branch: Branch) -> None:
-        """It wants nothing any more."""
-        branch.end_prefetch()
-        for place in (self.prompts, self.ready, self.held):
-            place.pop(branch, None)
-        if branch.sequence is None and branch in self.waiting:
-            self.take_out(branch)
-
     def next_turn(self) -> Turn:
-        """Decide the next step. Plans go to `carry` in the order they are made."""
+        """Decide the next step. Plans are under way from the moment they are made."""
         turn = Turn()
         if self.prompts or self.waiting:
             self.rounds.catch_up(self.prompts)
@@ -155,36 +125,27 @@ class Scheduler:
             tokens = np.array([[branch.tokens[-1], *branch.drafts] for branch in some], np.int32)
             plan = self._cache.grow(rows, tokens)
             if plan is not None:
-                self.carry(plan)
+                self._plans.carry(plan)
                 break
             if tokens.shape[1] > 1:
-                for branch in some:  # guesses are worth nobody's pages
+                for branch in some:  # no sequence gives up pages for drafts
                     branch.drafts = NO_DRAFTS
             elif not self._make_room(turn, some[-1]):
-                branches = some[:-1]  # somebody else's pages come back later: it waits
+                branches = some[:-1]  # another's pages come back later: it waits
         for branch in some:
             extra = len(branch.drafts)
             self.num_drafts += extra
             turn.works[branch] = Work(branch, Span(branch.length - 1, branch.length + extra), 1 + extra)
 
     def _make_room(self, turn: Turn, asking: Branch) -> bool:
-        """Preempt who gives way first; False when nobody but the asking one holds pages."""
-        holders = self.holders
+        """Preempt who gives way first; False when only the asking one holds pages."""
+        holders = self.queues.holders
         victim = first_to_give_way(holders)
         if victim is asking and len(holders) == 1:
             return False
-        self.preempt(victim)
+        self.queues.preempt(victim)
         turn.works.pop(victim, None)
         return True
-
-    def preempt(self, branch: Branch) -> None:
-        """Take its pages; what it has computed stays findable, and it waits its turn again."""
-        assert branch.sequence is not None
-        _log.info("preempted a request at %d tokens; it waits for pages again", branch.length)
-        self._cache.suspend(branch.sequence)
-        branch.run.num_preemptions += 1
-        self.num_preemptions += 1
-        self.lost(branch)
 
     def give_way(self, turn: Turn) -> bool:
         """Nothing can be computed: one that holds pages without using them gives them back; False: there is none."""
@@ -192,18 +153,18 @@ class Scheduler:
             return True
         holders = [*self.held, *self.prompts]
         if holders:
-            self.preempt(first_to_give_way(holders))
+            self.queues.preempt(first_to_give_way(holders))
         return bool(holders)
 
     def make_way(self, branch: Branch) -> None:
         """A prompt that comes from a peer finds no row: one that has to gives way to it."""
         full = self._cache.num_sequences >= self._config.max_sequences
-        if full and (victim := giver(self.holders, branch)) is not None:
-            self.preempt(victim)
+        if full and (victim := giver(self.queues.holders, branch)) is not None:
+            self.queues.preempt(victim)
 
     def must_wait(self, run: Run) -> bool:
         """One that waits for pages comes in before this run would."""
-        seats = seats_of(self.holders) if self.waiting else Counter[Tenant]()
+        seats = seats_of(self.queues.holders) if self.waiting else Counter[Tenant]()
 
         def key(one: Run) -> tuple[int, int, TokenKey, tuple[int, int]]:
             return one.tenant.granted, seats[one.tenant], self.rounds.token_key(one), one.order
@@ -212,17 +173,32 @@ class Scheduler:
         return any(key(branch.run) < own for branch in self.waiting)
 
     def end_prefetches(self) -> bool:
-        """Nobody fits: what waiting branches hold of pages that came for them is let go of; False: nothing."""
+        """No branch fits: waiting ones give up the pages that were brought up for them; False: they hold none."""
         holders = [branch for branch in self.waiting if branch.prefetch is not None]
         for branch in holders:
             branch.end_prefetch()
         return bool(holders)
 
-    def lost(self, branch: Branch) -> None:
-        """Its pages are gone; unless it has just delivered, it waits for new ones."""
-        branch.sequence, branch.drafts = None, NO_DRAFTS
-        delivered = branch in self.held
-        for place in (self.held, self.prompts, self.ready):
-            place.pop(branch, None)
-        if not delivered:
-            self.put(branch)
+    # -- pages that moves have lost ----------------------------------------------------------------------------------
+
+    def holder(self, sequence: object) -> Branch | None:
+        """The branch whose pages these are; None: of one that ended, or that another still reads."""
+        return next((branch for branch in self.queues.holders if branch.sequence is sequence), None)
+
+    def set_back(self, setback: Setback, turn: Turn) -> None:
+        """A failed move has changed a promise: the branch computes what it lost again, or waits for new pages."""
+        branch = self.holder(setback.holder)
+        if branch is None:
+            return
+        turn.works.pop(branch, None)
+        if setback.lost:
+            self.queues.lose_pages(branch)
+            return
+        assert branch.sequence is not None
+        if len(branch.drafts):
+            self._cache.trim(branch.sequence, len(branch.drafts))
+            branch.drafts = NO_DRAFTS
+        if branch in self.held or branch.sequence.length < branch.length:
+            self.queues.preempt(branch)  # its next token is not in its sequence: it cannot just go on from there
+        else:
+            self.queues.compute_again(branch)

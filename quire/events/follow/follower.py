@@ -54,10 +54,10 @@ class Follower:
     ) -> None:  # fmt: skip
         """`keys` are ours for CURVE; a worker that sends a message of more than `max_message` bytes is cut off.
 
-        `clock` tells the seconds by which workers are quiet, or silent.
+        `clock` gives the seconds by which workers are quiet, or silent.
         """
         if type(max_message) is not int or max_message < 1:
-            raise InputError(say(f"max_message {max_message!r}", "that is no length", "pass a positive int"))
+            raise InputError(say(f"max_message {max_message!r}", "that is not a length", "pass a positive int"))
         self.index = index
         self._clock = clock
         self._keys, self._max_message = keys, max_message
@@ -259,7 +259,7 @@ class Follower:
     def _send(self, feed: _Feed, request: ReplayRequest | None) -> None:
         if request is not None and feed.replay_socket is not None:
             if len(feed.requests) >= MAX_REQUESTS:  # it never answers: what was asked is given up
-                feed.replay_socket = self._reopened(feed, feed.replay_socket)
+                feed.replay_socket = self._reopen(feed, feed.replay_socket)
             feed.since = feed.since if feed.requests else self._clock()
             feed.requests.append(request)
             plain = protocol.SNAPSHOT if request.start is None else protocol.number(request.start)
@@ -274,12 +274,12 @@ class Follower:
             if feed.replay_socket.poll(0):
                 return  # its answer is here, and not read yet
             self.index.silent(feed.worker)
-            feed.replay_socket = self._reopened(feed, feed.replay_socket)
+            feed.replay_socket = self._reopen(feed, feed.replay_socket)
             self._send(feed, self.index.check(feed.worker))
         elif not feed.requests and now - max(feed.heard, feed.since) > self._quiet:
             self._send(feed, self.index.check(feed.worker))
 
-    def _reopened(self, feed: _Feed, replay_socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+    def _reopen(self, feed: _Feed, replay_socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
         """A fresh socket, so that late answers are not taken for later ones. Without one nothing changes."""
         fresh = self._connect_replay(str(feed.replay_endpoint), feed.server)
         feed.requests.clear()

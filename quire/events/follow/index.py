@@ -20,7 +20,7 @@ from quire.core.records.errors import InputError, UnknownError, say
 from quire.core.records.identity import Media, Scope
 from quire.core.store import StoreName, open_store
 from quire.events.follow.prompt_hashes import PromptHashes
-from quire.events.follow.reuse import leading, resumable
+from quire.events.follow.reusable_blocks import leading, resumable
 from quire.events.follow.stream_state import ReplayRequest, Report, Status, StreamState
 from quire.events.wire.delta import Delta, decoded
 from quire.events.wire.digest import agrees
@@ -50,9 +50,9 @@ class Index:
     """The pages of many workers, kept from their events. May be used from several threads."""
 
     def __init__(self, *, max_pages: int = 1 << 23, store: StoreName = "auto") -> None:
-        """A worker that tells of more than `max_pages` pages is not believed: it could fill this side's memory."""
+        """A worker that publishes more than `max_pages` pages is not believed: it could fill this side's memory."""
         if type(max_pages) is not int or max_pages < 1:
-            raise InputError(say(f"max_pages {max_pages!r}", "that is no room", "pass a positive int"))
+            raise InputError(say(f"max_pages {max_pages!r}", "that is not a size", "pass a positive int"))
         module = open_store(store)
         self._max_pages = max_pages
         self._chain: type[Chain] = module.Chain
@@ -196,7 +196,7 @@ class Index:
             stream.silent = True
 
     def fail(self, worker: Hashable, why: str) -> None:
-        """Nobody listens to a worker any more: what is known of it is not to be relied on."""
+        """A worker is not followed any more: do not rely on what is known of it."""
         with self._lock:
             self._stream(worker).bar(why)
             _log.warning("worker %r is not followed any more: %s", worker, why)
@@ -242,7 +242,7 @@ class Index:
 
     def _bar(self, stream: StreamState, pages: int) -> None:
         self._ledger.clear(stream.slot)
-        stream.bar(f"it tells of {pages} pages, there is room for {self._max_pages} (max_pages)")
+        stream.bar(f"it publishes {pages} pages, there is room for {self._max_pages} (max_pages)")
 
     def _pending_bytes(self) -> int:
         return sum(stream.pending_bytes for stream in self._streams.values())
@@ -271,7 +271,7 @@ class Index:
         with self._lock:
             for names, alike in self._alike.items():
                 slots = [stream.slot for _, stream in alike]
-                held = (leading if names.plain else resumable)(self._ledger, names, prompt.of(names), slots)
+                held = (leading if names.plain else resumable)(self._ledger, names, prompt.for_names(names), slots)
                 for (worker, stream), num_tokens, tiers in zip(alike, held.tokens, held.tiers, strict=True):
                     if num_tokens:
                         found[worker] = Holding(num_tokens, tuple(tiers), stream.status)

@@ -34,7 +34,7 @@ class PromptHashes:
         self._chains: dict[int, Chain] = {}  # by block size
         self._hashes: dict[tuple[int, bytes], NDArray[np.uint64]] = {}  # by block size and seed
 
-    def of(self, names: Names) -> NDArray[np.uint64]:
+    def for_names(self, names: Names) -> NDArray[np.uint64]:
         """One hash per whole block, as workers with these names publish them."""
         key = size, seed = names.block_size, names.seed
         if key not in self._hashes:

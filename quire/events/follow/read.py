@@ -1,4 +1,4 @@
-"""Read: any batch of KV events as plain values, whoever published it. For people and tests; the index reads deltas."""
+"""Read: any publisher's batch of KV events as plain values. For people and tests; the index reads deltas."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ DEPTH = 16  # of lists in lists; deeper ones are left out
 
 
 def read(payload: bytes) -> dict[str, Any]:
-    """Time, rank, events by field, and what our own field says; or why it is no batch."""
+    """Time, rank, events by field, and what our own field says; or why it is not a batch."""
     own: dict[str, Any] | None
     try:
         if len(payload) > MAX_BYTES:
             raise Damaged(f"{len(payload)} bytes, {MAX_BYTES} are taken apart")
         own = _own(payload)
         ts, events, *rank = msgspec.msgpack.decode(payload)
-        told = [_plain(event) for event in events]
-        batch: dict[str, Any] = {"ts": _time(ts), "rank": _printable(rank[0]) if rank else None, "events": told}
+        events = [_plain(event) for event in events]
+        batch: dict[str, Any] = {"ts": _time(ts), "rank": _printable(rank[0]) if rank else None, "events": events}
     except (msgspec.DecodeError, Damaged, TypeError, ValueError, OverflowError, OSError, RecursionError) as error:
         return {"damaged": str(error), "events": []}
     if own is not None:
@@ -58,7 +58,7 @@ def _plain(event: Any) -> dict[str, Any]:
         names = FIELDS.get(event[0], ("type",)) if event else ()
         event = dict(zip(names, event, strict=False))
     if not isinstance(event, dict):
-        raise TypeError(f"{event!r} is no event")
+        raise TypeError(f"{event!r} is not an event")
     return {str(key): _printable(value) for key, value in event.items()}
 
 

@@ -25,7 +25,7 @@ class Status(Enum):
 
     EXACT = "exact"  # what it knows equals what was published, by the digest
     REPAIRING = "repairing"  # something is missing and has been noticed; what it knows may be stale
-    UNKNOWN = "unknown"  # nothing was heard, or nothing tells whether it is right
+    UNKNOWN = "unknown"  # nothing was heard, or nothing shows whether it is right
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class StreamState:
         self.barred: int | None = None  # a run of which nothing more is taken
         self.silent = False  # the worker does not answer
         self.fetched = False  # what is being heard is an answer
-        self.warn_after = 0.0  # when the log may be told again that it is refused
+        self.warn_after = 0.0  # when its refusal may be logged again
         self._requested: ReplayRequest | None = None  # not answered yet
         self._doubted: set[int] = (
             set()
@@ -183,7 +183,7 @@ class StreamState:
         return self._send(ReplayRequest(self.next, check=self.is_whole or self.is_barred))
 
     def _send(self, request: ReplayRequest) -> ReplayRequest:
-        """Whoever gets it sends it: it is counted and waited for."""
+        """The caller must send it: it is counted and waited for."""
         self._requested = request
         if request.start is None:
             self._doubted = set(self.pending)

@@ -55,7 +55,7 @@ class PayloadMaker:
 
     @property
     def dropped(self) -> int:
-        """Events that could not be encoded; our field of the same batch has what they tell."""
+        """Events that could not be encoded; our field of the same batch has what they say."""
         return self._encoder.dropped
 
     def snapshot(self) -> NumberedPayload | None:

@@ -1,9 +1,9 @@
 """Publisher: a cache's events for routers, in a thread of its own. Owns sockets and the queue; knows no encodings.
 
 `tell` is called once per step and never waits: when the queue is full it leaves the events where they are, in the
-recorder, which is bounded, counts what it loses and is then told whole. A batch that cannot be made is left out and
-counted: the digest in the next one tells routers that they miss something. Whatever else goes wrong in the thread, it
-opens its sockets anew and goes on; `failure` says why while it does not.
+recorder, which is bounded, counts what it loses and is then published whole. A batch that cannot be made is left out
+and counted: the digest in the next one shows routers that they miss something. Whatever else goes wrong in the thread,
+it opens its sockets anew and goes on; `failure` says why while it does not.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class Publisher:
         self._cache = cache
         self._room = room or Room()
         archive = Archive(self._room.batches, self._room.num_bytes)
-        self._maker = PayloadMaker(Names.of(cache.config, media), encoding, archive, cache.config.rank)
+        self._maker = PayloadMaker(Names.from_config(cache.config, media), encoding, archive, cache.config.rank)
         self._topic = topic.encode()
         self._lock = threading.Lock()
         self._queue: deque[Told] = deque()
         self._waiting = 0  # hashes in the queue
         self._overflows = False  # the queue was full when `tell` was called last
-        self._whole = True  # what is told next is the state itself: nobody knows anything yet
-        self.repairs = 0  # times that events did not follow from those before them, and the whole state was told next
+        self._whole = True  # what is published next is the state itself: no router knows anything yet
+        self.repairs = 0  # times that events did not follow from those before, and the whole state was published
         self._closing = False
         self.unmade = 0  # batches that could not be made, and were left out
         self.restarts = 0  # times that its thread went on with new sockets
@@ -179,7 +179,7 @@ class Publisher:
 
     @property
     def lost(self) -> int:
-        """Hashes the recorder had no room for; each time the whole state was told after it."""
+        """Hashes the recorder had no room for; each time the whole state was published after it."""
         return self._maker.lost
 
     def close(self) -> None:
@@ -222,14 +222,14 @@ class Publisher:
                 pause = min(2 * pause, LONGEST_PAUSE)
 
     def _is_reopened(self, pause: float) -> bool:
-        """After a pause new sockets, at the same addresses; what routers have missed is told whole."""
+        """After a pause new sockets, at the same addresses; what routers have missed is published whole."""
         waits = select.poll()
         waits.register(self._wakeup, select.POLLIN)
         if waits.poll(pause * 1000) and self._wakeup.recv(4096) and self._closing:
             return False
         try:
             self._open(*self._addresses)
-        except Exception as error:  # somebody else has the port, for instance
+        except Exception as error:  # another process has the port, for instance
             self._failure = error
             return False
         with self._lock:
@@ -268,7 +268,7 @@ class Publisher:
             batches, lost = self._gather()
             before = self._maker.inconsistent
             try:
-                made = self._made(batches, lost)
+                made = self._make_payload(batches, lost)
                 if made is not None:
                     self._pub.send_multipart([self._topic, protocol.number(made.seq), made.payload])
             finally:
@@ -280,7 +280,7 @@ class Publisher:
                     self.repairs += 1
                     _log.warning("%s: events do not follow from those before: the whole state is next", self.endpoint)
 
-    def _made(self, batches: list[EventBatch], lost: int) -> NumberedPayload | None:
+    def _make_payload(self, batches: list[EventBatch], lost: int) -> NumberedPayload | None:
         """The next payload; None: it cannot be made, and routers see from the next one's digest what they miss."""
         before = self._maker.dropped
         try:
@@ -291,7 +291,7 @@ class Publisher:
             return None
         if not before < self._maker.dropped:
             return made
-        level = logging.DEBUG if before else logging.WARNING  # else whoever sends such names would fill the log
+        level = logging.DEBUG if before else logging.WARNING  # else such names would fill the log
         _log.log(level, "%s: events that cannot be encoded are left out, and counted", self.endpoint)
         return made
 

@@ -1,4 +1,4 @@
-"""ReplayServer: answers who asks a publisher, as fast as each of them reads. Owns the ROUTER; knows no batches.
+"""ReplayServer: answers replay requests, as fast as each peer reads. Owns the ROUTER; knows no batches.
 
 A ROUTER drops what is over its bound, and an answer must be whole: so its bound is small, and the rest of an answer
 waits here as something yet to be read from the archive, which takes no memory. What is under way is bounded in bytes,
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import zmq
 
 from quire.core.records.errors import without_words
-from quire.events.publish.in_flight import BytesInFlight, PayloadInFlight
+from quire.events.publish.bytes_in_flight import BytesInFlight, PayloadInFlight
 from quire.events.wire import protocol
 from quire.events.wire.protocol import NumberedPayload
 from quire.net.curve_keys import ServerSockets
@@ -24,11 +24,11 @@ from quire.net.limits.zmq_connections import LENIENT_FACTOR, ConnectionLimit
 
 _log = logging.getLogger("quire.events")
 MAX_QUEUED = 32  # messages in the socket for one peer
-MAX_BYTES = 1 << 12  # of one request; who sends more is disconnected
+MAX_BYTES = 1 << 12  # of one request; a peer that sends more is disconnected
 MAX_REQUESTS = 8  # of one peer that wait; others are passed over
-STALL = 10.0  # seconds for which nobody reads while others wait for room, until all are disconnected
+STALL = 10.0  # seconds in which no peer reads while others wait for room, until all are disconnected
 PAUSE = 1  # milliseconds until a peer that was full is looked at again
-IDLE_PAUSE = 100  # milliseconds until it is looked whether what nobody waits behind has been read
+IDLE_PAUSE = 100  # milliseconds until it looks whether answers that nothing waits behind have been read
 
 Batches = Iterator[NumberedPayload]  # the answer to one request
 
@@ -97,7 +97,7 @@ class ReplayServer:
         frames = self._socket.recv_multipart()
         if len(frames) == 3 and (len(frames[2]) == 8 or frames[2] in (protocol.SNAPSHOT, protocol.MARK)):
             if frames[0] not in self._requests and len(self._requests) >= LENIENT_FACTOR * self._max_peers:
-                return  # most of these have gone, which ZMQ tells only when they are sent something
+                return  # most of these have gone, which ZMQ reports only when they are sent something
             requests = self._requests.setdefault(frames[0], deque())
             if len(requests) < MAX_REQUESTS:
                 requests.append(frames[2])
@@ -108,10 +108,10 @@ class ReplayServer:
         if self._in_flight.forget_sent() or not self._in_flight.is_full:
             self._progress = now
         elif self._requests and self._limit is not None and now - self._progress > STALL:
-            _log.warning("nobody reads the answers asked for, and there is no room for more: all are disconnected")
+            _log.warning("no peer reads the answers it asked for, and there is no room for more: all are disconnected")
             self._limit.disconnect_all()
             self._progress = now
-        # who reads has little under way, and goes first
+        # a peer that reads has little under way, and goes first
         for peer in sorted(self._requests, key=self._in_flight.bytes_to):
             try:
                 self._serve(peer, answer)
@@ -120,7 +120,7 @@ class ReplayServer:
             except zmq.ZMQError as error:
                 if error.errno != zmq.EHOSTUNREACH:
                     raise
-            except Exception as error:  # an answer that cannot be made is no trouble of the others
+            except Exception as error:  # an answer that cannot be made does not concern the others
                 _log.error("an answer to a router could not be made: %s", without_words(error))
             self._forget(peer)
 

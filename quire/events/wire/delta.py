@@ -1,7 +1,7 @@
 """Delta: what a batch changes, as arrays, with the digest of what is published then. Owns what our field means.
 
 It rides in every batch, in an event that means nothing to other consumers. Tiers are numbers here, priorities and
-partial blocks are told too, and one call applies it: that is why our index reads this and not the events.
+it has partial blocks too, and one call applies it: that is why our index reads this and not the events.
 """
 
 from __future__ import annotations
@@ -71,15 +71,15 @@ class Delta:
 
 def records_of(batch: EventBatch) -> DeltaRecords:
     """What changed, without what only other consumers need."""
-    told, hashes, details = batch.records, batch.hashes, batch.details
-    pools = told[:, Column.KIND] == _CREATED
+    records, hashes, details = batch.records, batch.hashes, batch.details
+    pools = records[:, Column.KIND] == _CREATED
     if pools.any():
         spare = np.ones(len(hashes), bool)
-        for row in told[pools].tolist():
+        for row in records[pools].tolist():
             spare[row[Column.AT] : row[Column.AT] + row[Column.COUNT]] = False
-        told, hashes, details = told[~pools], hashes[spare], details[spare]
+        records, hashes, details = records[~pools], hashes[spare], details[spare]
     priorities = details.astype(np.uint8)  # the lowest byte
-    return DeltaRecords(told.take(_COLUMNS, axis=1).astype(np.int32), hashes, priorities)
+    return DeltaRecords(records.take(_COLUMNS, axis=1).astype(np.int32), hashes, priorities)
 
 
 def state_of(ledger: Ledger, num_groups: int, num_tiers: int) -> DeltaRecords:
@@ -105,9 +105,9 @@ def encoded(encoder: EventEncoder, delta: Delta, events: list[Any], ts: float) -
         rows.astype("<i4", copy=False).tobytes(), hashes.astype("<u8", copy=False).tobytes(), priorities.tobytes(),
         delta.digest.astype("<u8", copy=False).tobytes(), delta.number, names.seed,
     )  # fmt: skip
-    told = encoder.encoded(events)
-    head = [b"\x93", _encoder.encode(ts), pack.head(told.count + 1)]  # an array of three: this is its second
-    return b"".join([*head, told.data, _encoder.encode(encoder.carrier(field)), _encoder.encode(delta.rank)])
+    records = encoder.encoded(events)
+    head = [b"\x93", _encoder.encode(ts), pack.head(records.count + 1)]  # an array of three: this is its second
+    return b"".join([*head, records.data, _encoder.encode(encoder.carrier(field)), _encoder.encode(delta.rank)])
 
 
 def decoded(payload: bytes) -> Delta | None:

@@ -23,10 +23,10 @@ def pages_in(digest: Digest) -> int:
     return int(digest[:, :, 0].sum())
 
 
-def agrees(ledger: Ledger, worker: int, told: Digest) -> bool:
-    """Whether a ledger knows exactly what a worker tells of: its pages add up to the same, and none is elsewhere."""
-    known = digest_of(ledger, worker, *told.shape[:2])
-    return np.array_equal(known, told) and ledger.num_pages(worker) == pages_in(told)
+def agrees(ledger: Ledger, worker: int, stated: Digest) -> bool:
+    """Whether a ledger knows exactly what a worker publishes: its pages add up to the same, and none is elsewhere."""
+    known = digest_of(ledger, worker, *stated.shape[:2])
+    return np.array_equal(known, stated) and ledger.num_pages(worker) == pages_in(stated)
 
 
 def in_hex(digest: Digest) -> list[list[list[str]]]:

@@ -3,7 +3,7 @@
     map      vLLM 0.24 and later, Dynamo           {"type": "BlockStored", "block_hashes": [...], ...}
     array    older vLLM, SGLang, llm-d, Dynamo     ["BlockStored", hashes, parent, tokens, ...]
 
-Only whole blocks are told here: routers count in them. Priorities and partial blocks are in the delta (delta.py).
+Only whole blocks are encoded here: routers count in them. Priorities and partial blocks are in the delta (delta.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from quire.core.records.events import PARTIAL, Column, EventBatch, Fact
 from quire.events.wire import pack
-from quire.events.wire.columns import BatchColumns, BlockChain, RecordRun, ScopeLabel
+from quire.events.wire.batch_columns import BatchColumns, BlockChain, RecordRun, ScopeLabel
 from quire.events.wire.names import SALT_TAG, Names, salt_of_words
 from quire.events.wire.template import HASH, PARENT, TOKEN, EncodedEvents, EventTemplate
 
@@ -36,23 +36,23 @@ class EventEncoder:
     def __init__(self, names: Names, encoding: Encoding) -> None:
         self._templates: dict[tuple[int, int, ScopeLabel, bool], EventTemplate] = {}
         self.names = names
-        self.dropped = 0  # events that could not be encoded: a scope's name that is no text, as a lone surrogate
+        self.dropped = 0  # events that could not be encoded: a scope's name that is not text, as a lone surrogate
         self._array = encoding == "array"
 
     def events(self, batch: EventBatch) -> list[Any]:
         """What a batch comes to, in order; a page that moves is stored there, then removed here."""
         columns = BatchColumns(batch, self.size)
-        told: list[Any] = [self._cleared()] if columns.cleared else []
+        events: list[Any] = [self._cleared()] if columns.cleared else []
         for (kind, source, target), alike in groupby(columns.runs(), lambda run: run.ends):
             if kind == Fact.STORED:
-                told += [event for run in alike for event in self._stores(columns, run, target)]
+                events += [event for run in alike for event in self._stores(columns, run, target)]
             elif kind == Fact.MOVED and self.names.media[source] != self.names.media[target]:
                 chains = [chain for run in alike for chain in columns.chains(run)]
-                told += self._moved(chains, source, target)
+                events += self._moved(chains, source, target)
             elif kind == Fact.REMOVED:
                 records = (record for run in alike for record in run.records.tolist())
-                told += [event for record in records for event in self._removed(batch, record)]
-        return told
+                events += [event for record in records for event in self._removed(batch, record)]
+        return events
 
     @property
     def size(self) -> int:
@@ -125,13 +125,13 @@ class EventEncoder:
 
     def _moved(self, chains: list[BlockChain], source: int, target: int) -> list[Any]:
         """Moves that follow each other: all stored there, then all removed here, group by group."""
-        told: list[Any] = []
+        events: list[Any] = []
         for group, same in groupby(chains, lambda chain: chain.group):
             run = list(_parents_first(list(same)))
             gone = np.concatenate([np.asarray(chain.hashes, np.uint64) for chain in run])
-            told += [self._stored(chain, target) for chain in _joined(run)]
-            told.append(self._gone(group, gone, source))
-        return told
+            events += [self._stored(chain, target) for chain in _joined(run)]
+            events.append(self._gone(group, gone, source))
+        return events
 
     def _removed(self, batch: EventBatch, record: list[int]) -> Iterator[Any]:
         group, count, at = record[1:4]
@@ -170,14 +170,14 @@ def _joined(chains: list[BlockChain]) -> Iterator[BlockChain]:
     run: list[BlockChain] = []
     for chain in chains:
         if run and not (chain.parent == int(run[-1].hashes[-1]) and chain.words == run[-1].words):
-            yield _one(run)
+            yield _join_chains(run)
             run = []
         run.append(chain)
     if run:
-        yield _one(run)
+        yield _join_chains(run)
 
 
-def _one(run: list[BlockChain]) -> BlockChain:
+def _join_chains(run: list[BlockChain]) -> BlockChain:
     first = run[0]
     if len(run) > 1:
         first.hashes = np.concatenate([np.asarray(chain.hashes, np.uint64) for chain in run])

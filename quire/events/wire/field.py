@@ -1,6 +1,6 @@
-"""Field: our own field of a batch, as bytes from anybody are read into it. Owns the limits of what a worker may say.
+"""Field: our own field of a batch, read from untrusted bytes. Owns the limits of what a worker may say.
 
-Whatever comes is either the field, None (a batch of another publisher), Damaged (bytes that are no batch) or Refused
+Whatever comes is either the field, None (a batch of another publisher), Damaged (bytes that are not a batch) or Refused
 (a batch that no cache of this version publishes); nothing else is raised, and memory goes by the length of the bytes.
 """
 
@@ -30,11 +30,11 @@ GroupEntry = tuple[Name, BlockCount | None, BlockCount, BlockCount]  # kind, win
 
 
 class Damaged(Exception):
-    """Bytes that are no batch; as good as lost."""
+    """Bytes that are not a batch; as good as lost."""
 
 
 class Refused(Damaged):
-    """A batch that no cache of ours would publish: whoever sent it is not to be relied on."""
+    """A batch that no cache of ours would publish: its sender is not to be relied on."""
 
 
 class OtherVersion(Refused):
@@ -127,7 +127,7 @@ def _check_length(payload: bytes) -> None:
     at = 1 + _WIDTHS.get(payload[1], 1) if len(payload) > 1 else 1
     width = {0xDC: 2, 0xDD: 4}.get(payload[at], 0) if len(payload) > at else 0
     if not 0x90 <= (payload[0] if payload else 0) <= 0x9F:
-        raise Damaged("it is no array of time, events and rank")
+        raise Damaged("it is not an array of time, events and rank")
     num_events = int.from_bytes(payload[at + 1 : at + 1 + width], "big")
     if num_events * LEAST_EVENT > len(payload):
         raise Refused(f"{num_events} events in {len(payload)} bytes")

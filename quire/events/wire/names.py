@@ -58,7 +58,7 @@ class Names:
         return len(own) == 1 and self.groups[own[0]].tail < 0
 
     @staticmethod
-    def of(config: CacheConfig, media: Iterable[str] | None = None) -> Names:
+    def from_config(config: CacheConfig, media: Iterable[str] | None = None) -> Names:
         """The names of a cache; `media` overrides those of its tiers."""
         known = (_medium(nth, tier.name) for nth, tier in enumerate(config.tiers))
         chosen = tuple(known if media is None else media)
@@ -90,7 +90,7 @@ def lora_of(scope: Scope | RestoredScope | None) -> tuple[int | None, str | None
 
 
 def salt_of(scope: Scope | RestoredScope | None) -> str | None:
-    """The salt in text. A plain one stands for itself; anything else that tells scopes apart becomes one."""
+    """The salt in text. A plain one stands for itself; anything else that distinguishes scopes becomes one."""
     if scope is None:
         return None
     if isinstance(scope, RestoredScope):

@@ -15,8 +15,8 @@ from quire.core.records.errors import InputError, StateError, say
 from quire.net.zmq_sockets import bound_to
 
 END = (-1).to_bytes(8, "big", signed=True)
-MAX_MESSAGE = 256 << 20  # bytes of one that a listener takes; who sends more is disconnected
-MAX_SUBSCRIPTION = 1 << 12  # bytes of one; who sends more is disconnected
+MAX_MESSAGE = 256 << 20  # bytes of one that a listener takes; a peer that sends more is disconnected
+MAX_SUBSCRIPTION = 1 << 12  # bytes of one; a peer that sends more is disconnected
 QUEUED = 32  # messages that wait in a listener's socket; more wait at the sender
 SNAPSHOT, MARK = b"snapshot?", b"mark?"  # not eight bytes: no numbers
 

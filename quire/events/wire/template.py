@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from quire.events.wire import pack
-from quire.events.wire.columns import SingleBlocks
+from quire.events.wire.batch_columns import SingleBlocks
 
 HASH, PARENT, TOKEN = 0x9111111111111111, 0x9222222222222222, 0x7A7A7A7A  # each takes the widest encoding of its kind
 

@@ -2,7 +2,7 @@
 
 import os as _os
 
-_os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported: nothing is told to anybody
+_os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported: no statistics are sent
 _os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 _os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
 

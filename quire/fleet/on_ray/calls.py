@@ -10,7 +10,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
 
 from quire.core.records.errors import say
-from quire.fleet.work import FleetFull, FleetWork, WorkerLost, WorkerMessage
+from quire.fleet.fleet_work import FleetFull, FleetWork, WorkerLost, WorkerMessage
 
 
 class RayCall:
@@ -27,11 +27,11 @@ class RayCall:
             fact = "as many requests wait for a replica as may"
             raise FleetFull(say("the request", fact, "ask again later")) from None
         except RayTaskError:
-            raise  # a fault of the replica's code: told as one of ours
+            raise  # a fault of the replica's code: reported as one of ours
         except (RayError, RequestCancelledError, DeploymentUnavailableError) as gone:
             raise WorkerLost(type(gone).__name__) from None
 
     def cancel(self) -> None:
         """The replica's run ends."""
-        with suppress(Exception):  # whatever became of it: nobody reads it
+        with suppress(Exception):  # whatever became of it: it has no reader
             self._response.cancel()

@@ -15,12 +15,12 @@ from quire.core.records.errors import InputError, say, shown
 from quire.engine.model import smollm2
 from quire.engine.model.folders import TOKENIZER_FILES, checked
 from quire.engine.model.load import LOCAL
+from quire.fleet.fleet_work import FleetWork, LookAt, WorkerFacts
 from quire.fleet.on_ray.calls import RayCall
 from quire.fleet.on_ray.open_books import open_books
 from quire.fleet.on_ray.replica import Replica, ReplicaConfig
-from quire.fleet.work import FleetWork, LookAt, WorkerFacts
 from quire.fleet.worker_book import RankWeights, WorkerBook
-from quire.viewer.routes import Reply
+from quire.viewer.page_routes import Reply
 
 LOOPBACK = "127.0.0.1"
 ROUTER = "quire.fleet.on_ray.router.IndexRouter"
@@ -33,7 +33,7 @@ class RayFleetConfig:
     replicas: int
     replica: ReplicaConfig = field(default_factory=ReplicaConfig)
     ray_address: str | None = None  # of a running cluster; None: one of this machine, which ends with us
-    max_queued: int = 256  # requests that wait for a replica; more are told 429
+    max_queued: int = 256  # requests that wait for a replica; more get 429
     grace: float = 30.0  # seconds that a replica has to finish its answers when it is replaced
     cpus: float = 1.0  # of Ray's account, per replica
     gpus: float = 0.0
@@ -46,7 +46,9 @@ class RayFleetConfig:
 
     def __post_init__(self) -> None:
         if type(self.replicas) is not int or not 1 <= self.replicas <= 4096:
-            raise InputError(say(f"replicas {shown(self.replicas)}", "it is no number of replicas", "give 1 or more"))
+            raise InputError(
+                say(f"replicas {shown(self.replicas)}", "it is not a number of replicas", "give 1 or more")
+            )
 
 
 class RayFleet:

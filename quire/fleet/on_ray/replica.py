@@ -11,17 +11,17 @@ from typing import Any
 import ray
 from ray import serve
 
-from quire.core.records.config import Eviction
+from quire.core.records.config import Eviction, EvictionCost
 from quire.engine import LLM, fitting, load
 from quire.engine.model import smollm2
 from quire.engine.model.folders import checked
 from quire.engine.publishing import EnginePublisher
-from quire.engine.setup.settings import Scheduling
+from quire.engine.setup.engine_config import Scheduling
 from quire.events import Keys, Publisher, Room
-from quire.fleet.work import FleetWork, LookAt, WorkerFacts, WorkerMessage
+from quire.fleet.fleet_work import FleetWork, LookAt, WorkerFacts, WorkerMessage
 from quire.fleet.worker import FleetWorker
 from quire.tiers.shared import SharedConfig
-from quire.viewer.routes import Reply
+from quire.viewer.page_routes import Reply
 
 HOST_BYTES = "256MiB"  # of a replica with a shared store for which nothing else is said
 
@@ -44,6 +44,7 @@ class ReplicaConfig:
     threads: int | None = None  # of torch, per replica
     show_tokens: bool = False  # whether the live page shows prompts
     eviction: Eviction = "auto"  # which idle page goes first, as in CacheConfig
+    eviction_cost: EvictionCost = "tokens"  # likewise
     scheduling: Scheduling = "fair"  # as in EngineConfig
     granted: tuple[tuple[str, int], ...] = ()  # priorities of tenants, as in EngineConfig
     generation: int = 0  # another number makes other replicas: a rolling restart
@@ -62,6 +63,7 @@ class Replica:
         model = load(place, device=config.device, dtype=config.dtype)
         fields: dict[str, Any] = {
             "max_waiting": config.max_requests, "events": True, "receipts": True, "eviction": config.eviction,
+            "eviction_cost": config.eviction_cost,
             "scheduling": config.scheduling, "granted": config.granted,
         }  # fmt: skip
         if config.event_seed:

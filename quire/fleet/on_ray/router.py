@@ -7,8 +7,8 @@ from typing import Any
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from quire.events import Keys
+from quire.fleet.fleet_work import FleetWork, LookAt
 from quire.fleet.on_ray.open_books import add_book
-from quire.fleet.work import FleetWork, LookAt
 from quire.fleet.worker_book import LEAST, SHARE, RankWeights, WorkerAddress, WorkerBook
 
 
@@ -52,7 +52,7 @@ class IndexRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types here
         work = _work(pending_request)
         if work is None or work.ticket is None:
             return [[one] for one in candidate_replicas]
-        work.ticket.withdraw()  # it is no load of its own
+        work.ticket.withdraw()  # it is not load of its own
         ranked = self.book.rank(list(by_name), work.tokens, work.scope, work.ticket)
         if ranked:
             work.ticket.enter(self.book.in_flight, ranked[0])

@@ -15,6 +15,7 @@ try:
     from vllm.distributed.kv_events import MEDIUM_CPU, BlockRemoved, BlockStored
     from vllm.distributed.kv_transfer.kv_connector.v1.base import (
         KVConnectorBase_V1,
+        KVConnectorHandshakeMetadata,
         KVConnectorMetadata,
         KVConnectorRole,
         KVConnectorTransferResults,
@@ -29,15 +30,16 @@ except ImportError as missing:
     cure = "run it inside vLLM's environment: pip install vllm, then pip install quire-kv there"
     raise MissingExtra(say("quire.integrations.vllm.QuireConnector", f"it needs vLLM ({missing})", cure)) from missing
 
-from quire.integrations.vllm.common.cache_groups import cache_config, check_engine, check_outer, num_slots
-from quire.integrations.vllm.common.options import check_version, read_options
-from quire.integrations.vllm.common.orders import StepOrders, WorkerReport
+from quire.integrations.vllm.common.cache_groups import HOST, cache_config, check_engine, check_outer, num_slots
+from quire.integrations.vllm.common.connector_options import check_nodes, check_sleep, check_version, read_options
+from quire.integrations.vllm.common.worker_orders import StepOrders, WorkerReport
 from quire.integrations.vllm.outer.model_print import model_print
 from quire.integrations.vllm.outer.outer_pages import OuterPages
 from quire.integrations.vllm.outer.page_memory import MemoryShape, PageMemory, announce_region
 from quire.integrations.vllm.reports.kv_events import EventTranslator, RemovedBlocks, StoredBlocks
-from quire.integrations.vllm.reports.metrics import QuirePromMetrics, QuireStats
-from quire.integrations.vllm.reports.recording import RequestRecording
+from quire.integrations.vllm.reports.request_recording import RequestRecording
+from quire.integrations.vllm.reports.vllm_metrics import QuirePromMetrics, QuireStats
+from quire.integrations.vllm.reports.what_fits import fits_line
 from quire.integrations.vllm.requests.page_stores import fresh_blocks
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.worker.host_pages import (
@@ -50,12 +52,14 @@ from quire.integrations.vllm.worker.host_pages import (
     part_bytes,
 )
 from quire.integrations.vllm.worker.region_pages import RegionPages, region_pages
+from quire.integrations.vllm.worker.sleep import RankNote, SleepingMover, check_slots
 from quire.integrations.vllm.worker.worker_side import PageMover, WorkerSide
-from quire.tiers.host_limit import check_host_memory
+from quire.tiers.host_limit import check_host_memory, memory_limit
 
 log = logging.getLogger(__name__)
 BEYOND = 128  # tokens that a request may be longer than the model's length, while drafts are taken back
 IDLE_STEP = 0.001  # seconds
+KVConnectorHandshakeMetadata.register(RankNote)
 KVConnectorMetadata.register(StepOrders)
 KVConnectorWorkerMetadata.register(WorkerReport)
 
@@ -75,11 +79,15 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         told = vllm_config.kv_events_config
         self._with_events = told is not None and told.enable_kv_cache_events
         check_outer(self._options, parallel)
-        check_host_memory(self._options.host // max(1, getattr(parallel, "nnodes", 1)), "host memory")
+        check_sleep(self._options, hasattr(KVConnectorBase_V1, "restore_kv_caches"))
+        nodes = max(1, getattr(parallel, "nnodes", 1))
+        check_nodes(transfer.kv_connector_extra_config, nodes)
+        check_host_memory(self._options.host // nodes, "host memory")
         self._groups = kv_cache_config.kv_cache_groups
         self._world_size = parallel.world_size
         self.scheduler_side: SchedulerSide | None = None
         self.worker_side: WorkerSide | None = None
+        self.mover: SleepingMover | None = None
         if role == KVConnectorRole.SCHEDULER:
             self.scheduler_side = self._open(vllm_config)
             if transfer.kv_load_failure_policy != "recompute":
@@ -98,12 +106,13 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         if memory is not None:
             name = model_print(vllm_config, config, memory.shape, vllm.__version__, options.namespace)
             outer = OuterPages(cache, memory, options, name)
-            log.info("Quire found %d pages of this model on disk (%s)", outer.counts().disk_restored, name.hex()[:16])
-        slots, size = config.tiers[1].slots, config.block_size
-        log.info("Quire has room for %s pages of %d tokens, of %d groups", slots, size, len(config.groups))
+            log.info("Quire's pages of this model are called %s", name.hex()[:16])
+        restored, length = 0 if outer is None else outer.counts().disk_restored, vllm_config.model_config.max_model_len
+        log.info("%s", fits_line(config, options, length=length, limit=memory_limit(), restored=restored))
+        recording = None if options.record is None else RequestRecording(options.record, config.block_size)
         return SchedulerSide(
             cache, options, world_size=self._world_size, events=EventTranslator(cache) if self._with_events else None,
-            outer=outer, recording=None if options.record is None else RequestRecording(options.record, size),
+            outer=outer, recording=recording,
         )  # fmt: skip
 
     @classmethod
@@ -150,7 +159,10 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         fresh = fresh_blocks(scheduler_output) if self._scheduler.is_storing else ()
         if self._scheduler.is_coming and not scheduler_output.total_num_scheduled_tokens:
             time.sleep(IDLE_STEP)  # nothing to compute: the threads that bring pages go first
-        return self._scheduler.order(scheduler_output.num_scheduled_tokens, preempted, state.get_block_ids, fresh)
+        states = getattr(state, "boundary_state_offloads", {})  # some versions name none: then none is stored
+        return self._scheduler.order(
+            scheduler_output.num_scheduled_tokens, preempted, state.get_block_ids, fresh, states
+        )
 
     def update_connector_output(self, connector_output: Any) -> None:
         """What the workers report."""
@@ -201,7 +213,34 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         """vLLM's KV tensors: from now on pages can be copied."""
-        self.worker_side = WorkerSide(self.open_mover(kv_caches))
+        self.mover = SleepingMover(self.open_mover(kv_caches))
+        self.worker_side = WorkerSide(self.mover)
+
+    @classmethod
+    def supports_sleep_mode(cls, kv_transfer_config: Any) -> bool:
+        """Whether vLLM may sleep beside it: its KV memory comes back at the same addresses, and ours stays."""
+        return True
+
+    def unregister_kv_caches(self) -> None:
+        """vLLM goes to sleep."""
+        if self.mover is not None:
+            self.mover.rest()
+
+    def restore_kv_caches(self) -> None:
+        """It has woken."""
+        if self.mover is not None:
+            self.mover.wake()
+
+    def get_handshake_metadata(self) -> RankNote | None:
+        """What the scheduler's side should know of this rank: at start, and when it has woken."""
+        if self.mover is None:
+            return None
+        return RankNote(num_slots(self._kv_cache_config, self._options.host, self._world_size), self.mover.num_sleeps)
+
+    def set_xfer_handshake_metadata(self, metadata: dict[int, RankNote]) -> None:
+        """The scheduler's: what all ranks have to say."""
+        check_slots(metadata, self._scheduler.cache.usage(HOST).capacity)
+        self._scheduler.weights.wake(min((note.sleeps for note in metadata.values()), default=0))
 
     def open_mover(self, kv_caches: dict[str, Any]) -> PageMover:
         """Who copies this rank's bytes."""

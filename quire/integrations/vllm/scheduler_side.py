@@ -13,27 +13,38 @@ Loads are asynchronous only: nothing is computed, and so nothing stored, on top 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from secrets import randbits
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from quire.core.cache import Cache
 from quire.integrations.vllm.common.cache_groups import HOST
-from quire.integrations.vllm.common.identity import PARAMS, EngineRequest, adapter_name, can_share, params_of, scope_of
-from quire.integrations.vllm.common.options import ConnectorOptions
-from quire.integrations.vllm.common.orders import BadPage, Copy, StepOrders, WorkerReport
+from quire.integrations.vllm.common.connector_options import ConnectorOptions
+from quire.integrations.vllm.common.request_hints import back_of
+from quire.integrations.vllm.common.request_identity import (
+    PARAMS,
+    EngineRequest,
+    adapter_name,
+    can_share,
+    params_of,
+    scope_of,
+)
 from quire.integrations.vllm.common.request_tokens import RequestTokens
+from quire.integrations.vllm.common.worker_orders import BadPage, Copy, StepOrders, WorkerReport
 from quire.integrations.vllm.landed_loads import LandedLoads
 from quire.integrations.vllm.outer.outer_pages import OuterPages
 from quire.integrations.vllm.reports.connector_counts import ConnectorCounts
 from quire.integrations.vllm.reports.kv_events import EventTranslator
-from quire.integrations.vllm.reports.recording import RequestRecording
+from quire.integrations.vllm.reports.request_recording import RequestRecording
 from quire.integrations.vllm.requests.jobs import CopyJob, OpenJobs
+from quire.integrations.vllm.requests.page_futures import PageFutures
 from quire.integrations.vllm.requests.page_stores import PageStores
+from quire.integrations.vllm.requests.state_tables import StateOffer, StateTables
 from quire.integrations.vllm.requests.stay import Stay
 from quire.integrations.vllm.requests.tables import NULL, Tables
+from quire.integrations.vllm.weights_epoch import WeightsEpoch
 
 MOST_FAILURES = 3  # loads of one request that may fail before it is offered nothing more
+NO_STATES: Mapping[str, Sequence[StateOffer]] = {}
 PATIENCE = 60.0  # seconds for which a job keeps an engine without requests awake
 
 
@@ -52,6 +63,8 @@ class SchedulerSide:
         self.events, self.outer, self.recording = events, outer, recording
         self._adapter = adapter_name if outer is None else outer.adapters.name
         self._size, self._groups = cache.config.block_size, range(len(cache.config.groups))
+        self._states = StateTables(cache.config.groups, self._size)
+        self.futures = PageFutures(cache, self.counts)
         self._stays: dict[str, Stay] = {}
         self._tokens: dict[str, RequestTokens] = {}  # of all requests, over all their stays
         self._asked: dict[str, Stay] = {}  # looked up since the last order, and not placed yet
@@ -60,7 +73,8 @@ class SchedulerSide:
         self._landed = LandedLoads()
         self._failures: dict[str, int] = {}
         self._receipts: dict[str, dict[str, Any]] = {}
-        self._step = self._num_stays = self._epoch = 0
+        self.weights = WeightsEpoch(is_lasting=outer is not None, keep_over_sleep=options.keep_over_sleep)
+        self._step = self._num_stays = 0
 
     # -- a request waits ---------------------------------------------------------------------------------------------
 
@@ -71,21 +85,24 @@ class SchedulerSide:
         if can_share(request):
             stay = self._stay_of(request)
             stay.text.whole()  # its tokens are read here, not when a step asks
+            self.futures.arrived(stay)
             if not request.skip_reading_prefix_cache:
                 self._bring_ahead(stay)
 
     def _bring_ahead(self, stay: Stay) -> None:
         if self.outer is not None and not stay.ahead.is_asked and stay.request.num_tokens > self._size:
-            if self.events is not None:  # pages that come are told under its names
+            if self.events is not None:  # pages that come are published under its names
                 self.events.learn(stay.names, stay.text.tokens(), stay.text.prepared(self.cache).request)
             stay.ahead.ask(self.outer, stay.text, self.cache)
             self.counts.add("prefetches")
 
     def look(self, request: EngineRequest, computed: int) -> int | None:
-        """Tokens behind the first `computed` that can be loaded; what is told is held until `place` or `order`.
+        """Tokens behind the first `computed` that can be loaded; what is promised is held until `place` or `order`.
 
         None: vLLM is to ask again. Pages are on their way into host memory, or finished loads are to be resumed first.
         """
+        if self.weights.step():
+            self._forget()
         if self._landed.defers(request.request_id):
             return None
         self._landed.discard(request.request_id)  # its load failed, and it begins anew
@@ -116,9 +133,9 @@ class SchedulerSide:
         return False
 
     def _stay_of(self, request: EngineRequest) -> Stay:
-        """The one that waits; who had blocks and asks again was preempted, or his load failed."""
+        """The one that waits; a request that had blocks and asks again was preempted, or its load failed."""
         stay = self._stays.get(request.request_id)
-        if stay is not None and (stay.placed or stay.scope.epoch != (self._epoch or None)):
+        if stay is not None and (stay.placed or stay.scope.epoch != (self.weights.number or None)):
             stay.comes_back = True
             self._end(stay)
             stay = None
@@ -127,7 +144,7 @@ class SchedulerSide:
             tokens = self._tokens.get(request.request_id)
             if tokens is None:
                 tokens = self._tokens[request.request_id] = RequestTokens()
-            scope = scope_of(request, self._epoch, self._adapter)
+            scope = scope_of(request, self.weights.number, self._adapter)
             stay = self._stays[request.request_id] = Stay(request, tokens, self._num_stays, self._step, scope)
         return stay
 
@@ -179,7 +196,7 @@ class SchedulerSide:
         self.counts.add("hit_tokens", external)
 
     def _refuse(self, stay: Stay) -> None:
-        """vLLM waits for a load that cannot be: it is told that it failed, and the request is computed."""
+        """vLLM waits for an impossible load: report it as failed, so that the request is computed."""
         stay.loads.let_go()
         self._failures[stay.request.request_id] = MOST_FAILURES
         self._landed.add(stay.request.request_id)
@@ -190,12 +207,12 @@ class SchedulerSide:
 
     def order(
         self, scheduled: Mapping[str, int], preempted: Iterable[str], tables: Callable[[str], Any],
-        fresh: Iterable[int] = (),
+        fresh: Iterable[int] = (), states: Mapping[str, Sequence[StateOffer]] = NO_STATES,
     ) -> StepOrders:  # fmt: skip
-        """The copies of this step; `scheduled` is how many tokens of each request it computes.
-
-        `fresh` are vLLM's blocks that requests were given for it: those of the loads are known here.
-        """
+        """The copies of this step; `scheduled` is how many tokens of each request it computes. `fresh` are blocks of
+        vLLM's that requests were given for it; `states` are the recurrent states that can be stored with it."""
+        if self.weights.step():
+            self._forget()
         for request_id in preempted:
             self._preempt(self._stays.get(request_id))
         orders, self._orders = self._orders, StepOrders()
@@ -205,7 +222,7 @@ class SchedulerSide:
                 found.used()
         if self.stores.is_storing:
             self._carry_on(orders, set(fresh))
-        for stay in self._asked.values():  # they wait on: nothing is held for who waits
+        for stay in self._asked.values():  # they wait on: nothing is held for waiting requests
             stay.loads.let_go()
         self._asked.clear()
         for request_id, count in scheduled.items():
@@ -217,7 +234,9 @@ class SchedulerSide:
             end = min(request.num_computed_tokens + count, known) // self._size * self._size
             if end <= mine.stores.due:  # KV runs ahead of the known tokens with drafts and asynchronous scheduling
                 continue
-            if self.stores.store(mine, end, tables(request_id), orders):
+            there = 0 if mine.stores.due else request.num_computed_tokens // self._size
+            shown = self._states.shown(tables(request_id), states.get(request_id, ()), there)
+            if self.stores.store(mine, end, shown, orders):
                 self._publish(mine, mine.stores.sent)
         self._landed.note_step(is_empty=not scheduled)
         self._step += 1
@@ -228,7 +247,7 @@ class SchedulerSide:
         for load in orders.loads:
             for part in load.parts:
                 taken.update(part.blocks)
-        taken.discard(NULL)  # nobody's, however often it is handed out
+        taken.discard(NULL)  # no request's, however often it is handed out
         self.stores.flush(orders, taken)
         carried = self.stores.carry_on(orders, taken)
         for stay in carried.reached:
@@ -299,10 +318,11 @@ class SchedulerSide:
 
     def finish(self, request: EngineRequest) -> dict[str, Any] | None:
         """The request is over, done or aborted; returns what its answer should carry."""
-        stay = self._stays.get(request.request_id)
+        stay, back = self._stays.get(request.request_id), back_of(request)
         if self.recording is not None:
-            self.recording.ended(request, None if stay is None else stay.text)
+            self.recording.ended(request, None if stay is None else stay.text, back)
         if stay is not None:
+            stay.back = back
             self._end(stay)
         self._tokens.pop(request.request_id, None)
         self._failures.pop(request.request_id, None)
@@ -322,26 +342,32 @@ class SchedulerSide:
         """What is under way ends by itself; what was read or written for a stay is kept until then."""
         if stay.over and stay.is_quiet:
             stay.close()
+            if not stay.comes_back and stay.scope.epoch == (self.weights.number or None):
+                self.futures.ended(stay)
             if self.events is not None:
                 self.events.forget(stay.names)
             sent = stay.stores.sent
-            if self.outer is not None and sent and stay.scope.epoch == (self._epoch or None):
+            if self.outer is not None and sent and stay.scope.epoch == (self.weights.number or None):
                 self.outer.served(stay.text.first(sent), stay.request.num_prompt_tokens)
 
     def reset(self) -> bool:
-        """Forget everything, for new weights: nothing that was computed with the old ones is stored any more.
+        """Forget everything, for new weights or a sleep: nothing that was computed before is stored any more.
 
         False while loads are under way: they bring pages of the old weights, and their requests must end first.
         """
         for stay in self._asked.values():
             stay.loads.let_go()
         self._asked.clear()
-        self._epoch = self._epoch + 1 if self.outer is None else randbits(62)  # no other process means these weights
-        self.cache.clear()
+        if self.weights.reset():
+            self._forget()
         for stay in self._stays.values():
             stay.stores.full = True
         self.stores.drop_carried()  # of those that are over too
         return all(job is not stay.loads.job for stay, job in self.jobs)
+
+    def _forget(self) -> None:
+        self.cache.clear()
+        self.futures.forget()
 
     @property
     def is_storing(self) -> bool:

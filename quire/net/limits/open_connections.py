@@ -2,13 +2,14 @@
 
 Counted from the moment that one is accepted, a handshake included. When all places are taken, there goes
 
-first     an idle one: of the address with the most connections, the oldest of them; one that is quiet keeps nobody
-          out, and who opens thousands loses his own
+first     an idle one: of the address with the most connections, the oldest of them; a quiet one keeps no one
+          out, and a client that opens thousands loses its own
 then      one whose request is still coming, chosen likewise
-else      nobody: what is being answered goes on, and the newcomer gets one of a few places in reserve. There it may
-          ask whether the server is well; it is told to come back when it asks for more
+else      none: what is being answered goes on, and the newcomer gets one of a few places in reserve. There it may
+          ask whether the server is well; asking for more, it is sent away for a while
 
-Who goes is told to come back, which takes a moment: that is in reserve, too. Only when that is full one is cut off.
+A client that must go is asked to come back, which takes a moment: that is in reserve, too. When that is full, it is
+cut.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Generic, Protocol, TypeVar
 from quire.net.limits.by_host import ByHost
 
 SPARE_FILES = 256  # of a process, for everything but connections: disk, logs, the reserve
-RESERVE = 64  # connections beyond the places: those who ask how the server is, and who is being told to come back
+RESERVE = 64  # connections beyond the places: health checks, and clients that are being sent away
 _log = logging.getLogger("quire.serve")
 
 
@@ -84,7 +85,7 @@ class OpenConnections(Generic[T]):
         self._open.remove(connection)
 
     def make_room(self) -> bool:
-        """Whether somebody could go."""
+        """Whether one could go."""
         found = self._open.first(lambda one: one.is_idle) or self._open.first(lambda one: one.is_reading)
         if found is not None:
             self.set_aside(found)
@@ -100,13 +101,13 @@ class OpenConnections(Generic[T]):
         return found is not None
 
     def set_aside(self, connection: T) -> None:
-        """It will be told to go, which takes a moment: its place is free."""
+        """It is being sent away, which takes a moment: its place is free."""
         host = self._open.remove(connection)
         if host is not None:
             self._add_reserved(connection, host)
 
     def drain(self) -> None:
-        """Nobody is waited for whose request is not complete."""
+        """No client is waited for whose request is not complete."""
         self.is_draining = True
         for connection in [one for one in self._open if one.is_reading and not one.is_idle]:
             connection.turn_away()

@@ -1,8 +1,8 @@
 """Connection limit: how many connections may be open that have not proven that they know the secret, and which of them
-is closed when one more comes, so that idle ones keep nobody out. Knows no sockets.
+is closed when one more comes, so that idle ones keep no peer out. Knows no sockets.
 
     first     one that has said nothing, or has had its time: of the address with the most, the oldest; none of those
-              that came in this very moment, since nobody has listened to them yet
+              that came in this very moment, since they were not read yet
     else      one of the address with the most, by lot, the newcomer among them
 """
 

@@ -29,7 +29,7 @@ _WATCHED = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
 
 
 class ConnectionLimit:
-    """The connections of one endpoint; `monitor` is readable when somebody connected or disconnected."""
+    """The connections of one endpoint; `monitor` is readable when a peer connected or disconnected."""
 
     def __init__(self, socket: zmq.Socket[bytes], limit: int) -> None:
         """Of a socket that has just been bound. Its linger must be 0: what it has queued is given up."""
@@ -62,7 +62,7 @@ class ConnectionLimit:
         """Disconnect all, and give up what is queued for them."""
         for number in self._peers:
             self._disconnect(number)
-        self._peers.clear()  # what is told of them later comes before their numbers are given to others
+        self._peers.clear()  # later reports of them come before their numbers are given to others
         self._lenient_until = time.monotonic() + LENIENT_SECONDS
 
     def _are_too_many(self) -> bool:
@@ -75,7 +75,7 @@ class ConnectionLimit:
             mine = os.dup(number)
             try:
                 connection = sockets.socket(fileno=mine)
-            except OSError:  # it is no socket
+            except OSError:  # it is not a socket
                 os.close(mine)
                 raise
             with connection:

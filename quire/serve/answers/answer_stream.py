@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from quire.core.records.request import Int32
-from quire.engine.front.feed import Piece
-from quire.engine.front.stream import RunFailed, Stream
+from quire.engine.loop.feed import Piece
+from quire.engine.loop.stream import RunFailed, Stream
 from quire.engine.step.runs.branch import Answer
 
 _NO_TOKENS = np.empty(0, np.int32)

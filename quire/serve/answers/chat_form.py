@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from quire.engine.front.feed import Piece
+from quire.engine.loop.feed import Piece
 from quire.engine.step.runs.branch import Answer
 from quire.serve.answers.form import Shown, finish_reason, quoted
-from quire.serve.answers.logprobs import chat_logprobs
+from quire.serve.answers.logprob_shapes import chat_logprobs
 from quire.serve.http.exchange import encoded
 from quire.serve.inputs.tools import AnswerReader, ToolCallDelta, ToolPlan
 

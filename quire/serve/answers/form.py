@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from quire.core.records.errors import say
-from quire.engine.front.feed import Piece
+from quire.engine.loop.feed import Piece
 from quire.engine.step.runs.branch import Answer
 from quire.serve.answers.token_words import TokenWords
-from quire.serve.http.errors import ApiError
+from quire.serve.http.api_errors import ApiError
 
 FINISHES = {"eos": "stop", "stop": "stop", "length": "length"}
-quoted = json.encoder.encode_basestring  # a string as JSON, without escapes that nobody needs
+quoted = json.encoder.encode_basestring  # a string as JSON, without needless escapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class AnswerForm(Protocol):
         ...
 
     def piece(self, choice: int, piece: Piece) -> list[str]:
-        """Choices of events, as JSON; none: nothing can be told yet."""
+        """Choices of events, as JSON; none: there is nothing to send yet."""
         ...
 
     def answer(self, choice: int, text: str, answer: Answer, prompt: Sequence[int]) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class AnswerForm(Protocol):
 
 
 def finish_reason(finish: str | None) -> str | None:
-    """As clients know it. An answer that somebody else has ended is none."""
+    """As clients know it; None for an answer that was cut."""
     if finish is None:
         return None
     if finish not in FINISHES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from quire.engine.front.text import BYTE, LOST
+from quire.engine.loop.text import BYTE, LOST
 
 KEPT = 1 << 16  # tokens whose text is remembered
 
@@ -18,7 +18,7 @@ class TokenWords:
         self._raw = _byte_alphabet()
         self._found = lru_cache(KEPT)(self._find)
 
-    def of(self, token: int) -> tuple[str, list[int] | None]:
+    def text_and_bytes(self, token: int) -> tuple[str, list[int] | None]:
         """Its text and its bytes; a token that is a part of a character has a replacement mark as text."""
         if self._as_ids:
             return f"token_id:{token}", None
@@ -27,7 +27,7 @@ class TokenWords:
 
     def text(self, token: int) -> str:
         """Its text alone."""
-        return self.of(token)[0]
+        return self.text_and_bytes(token)[0]
 
     def _find(self, token: int) -> tuple[str, bytes]:
         text = str(self._tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False))

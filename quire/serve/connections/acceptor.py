@@ -1,6 +1,6 @@
 """Acceptor: takes connections from a listening socket, each counted before anything else. Knows no HTTP.
 
-The handshake of TLS comes behind that, and has a few seconds: whoever says nothing is one of those who make room.
+The handshake of TLS comes behind that, and has a few seconds: a silent client is one of those that make room.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable
 
 from quire.net.limits.open_connections import OpenConnections
-from quire.serve.connections.connection import BoundedConnection
+from quire.serve.connections.http_connection import BoundedConnection
 
 HANDSHAKE_SECONDS = 5.0
 AT_ONCE = 16  # connections that are accepted before those that are here are looked at

@@ -1,6 +1,6 @@
 """LingeringTransport: a transport that ends without a reset while its client may still be sending. Knows no HTTP.
 
-A socket that is closed with bytes unread resets the connection, and then a client may never read what it was told. So
+A socket that is closed with bytes unread resets the connection, and then a client may never read its answer. So
 its last words are sent, what still comes is passed over, and it is closed when the client has closed its end, has been
 quiet for a moment, or sends too much or for too long.
 """

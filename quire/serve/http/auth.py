@@ -1,4 +1,4 @@
-"""API keys: who asks, and hence whose pages he shares. Keys are kept as digests, and compared in constant time.
+"""API keys: who asks, and hence whose pages are shared. Keys are kept as digests, and compared in constant time.
 
 A file, or the environment, has a key per line, alone or behind the name of its tenant:
 
@@ -22,7 +22,7 @@ MOST = 1024  # keys
 ENVIRONMENT = "QUIRE_API_KEYS"
 TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}")
 KEY = re.compile(r"[\x21-\x7e]+")
-NOBODY = ""  # the tenant where there are no keys
+NO_TENANT = ""  # the tenant where there are no keys
 
 
 class ApiKeys:
@@ -60,7 +60,7 @@ class ApiKeys:
     def _add(self, words: list[str], where: str) -> None:
         *names, key = words
         if len(names) > 1 or (names and TENANT.fullmatch(names[0]) is None):
-            fact = "what stands before the key is no name of a tenant"
+            fact = "what stands before the key is not a tenant's name"
             raise InputError(say(where, fact, "use letters, digits, dots, dashes: at most 64"))
         if not SHORTEST <= len(key) <= LONGEST or KEY.fullmatch(key) is None:
             fact = f"its key has {len(key)} characters"  # and is never shown
@@ -69,12 +69,12 @@ class ApiKeys:
             raise InputError(say(where, "its key stands before it, too", "give every key once"))
 
     def tenant(self, authorization: bytes | None) -> str | None:
-        """Whose key it is; None: nobody's. Takes equally long for every key, known or not."""
+        """Whose key it is; None: unknown. Takes equally long for every key, known or not."""
         return self._keys.whose(authorization or b"")
 
 
 def scope_of(tenant: str, salt: str | None) -> Scope:
     """Whose pages a request shares. No tenant can write another one's: a name has no colon."""
-    if tenant == NOBODY:
+    if tenant == NO_TENANT:
         return Scope(salt=salt)
     return Scope(salt=f"{tenant}:{salt or ''}")

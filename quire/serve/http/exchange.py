@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any
 
 from quire.core.records.errors import QuireError, say, shown
-from quire.serve.http.errors import RETRY_AFTER, ApiError
+from quire.serve.http.api_errors import RETRY_AFTER, ApiError
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -32,7 +32,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=
 
 
 class ClientGone(QuireError):
-    """Whoever asked has closed the connection: nobody waits for an answer."""
+    """The client has closed the connection: there is no reader for an answer."""
 
 
 class BodyRoom:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 from quire.core.records.errors import say, shown
-from quire.engine.choose.structured import StructuredOutputs
-from quire.serve.http.errors import ApiError
+from quire.engine.sampling.structured import StructuredOutputs
+from quire.serve.http.api_errors import ApiError
 from quire.serve.protocol.bodies import ChatBody
 from quire.serve.protocol.parts import ChosenTool, Tool
 from quire.serve.protocol.raw_parts import read_object
@@ -41,27 +43,49 @@ class AnswerReader(Protocol):
         ...
 
 
+Reads = Literal["text", "auto", "required", "named"]
+
+
 class ToolPlan(NamedTuple):
     """What a request's tools come to."""
 
     tools: list[dict[str, Any]] | None  # for the template
     form: StructuredOutputs | None  # that the answer must have
-    reads: Literal["text", "auto", "required", "named"]
+    reads: Reads
     name: str = ""  # of the function that must be called
 
     def reader(self) -> AnswerReader | None:
         """Of one answer; None: all of it is text."""
-        match self.reads:
-            case "auto":
-                return AutoReader()
-            case "required":
-                return RequiredReader()
-            case "named":
-                return NamedReader(self.name)
-        return None
+        return reader_of(self.reads, self.name)
+
+    @property
+    def calls_tool(self) -> Callable[[str], bool] | None:
+        """Says of a complete answer whether it calls a tool; goes to other processes. None: there are no tools."""
+        return None if self.reads == "text" else partial(calls_tool, self.reads)
 
 
 NO_TOOLS = ToolPlan(None, None, "text")
+
+
+def reader_of(reads: Reads, name: str = "") -> AnswerReader | None:
+    """Reads an answer as it was asked for; None: all of it is text."""
+    match reads:
+        case "auto":
+            return AutoReader()
+        case "required":
+            return RequiredReader()
+        case "named":
+            return NamedReader(name)
+    return None
+
+
+def calls_tool(reads: Reads, text: str) -> bool:
+    """Whether a complete answer calls a tool. A named function is called, although its finish is `stop`."""
+    reader = reader_of(reads)
+    if reader is None or reads == "named":
+        return reader is not None
+    reader.read(text, True)
+    return reader.called
 
 
 def plan_tools(asked: ChatBody, template: str | None) -> ToolPlan:
@@ -150,7 +174,7 @@ class NamedReader:
 
 
 class RequiredReader:
-    """One call, told when it is whole; an answer that was cut short is content."""
+    """One call, sent when it is whole; an answer that was cut short is content."""
 
     called = False
 
@@ -178,7 +202,7 @@ class AutoReader:
         self._calls = 0
 
     def read(self, text: str, last: bool) -> list[ToolCallDelta]:
-        """Calls are told when they are whole; one that is no call is text."""
+        """Calls are sent when they are whole; what is not a call is text."""
         self._held += text
         found: list[ToolCallDelta] = []
         while (place := self._held.find(CLOSE if self._inside else OPEN)) >= 0:

@@ -1,1 +1,1 @@
-"""What a server tells Prometheus: what each request saw, what cache and engine count. Nothing of prompts."""
+"""What Prometheus reads of a server: what each request saw, what cache and engine count. Nothing of prompts."""

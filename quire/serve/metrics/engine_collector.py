@@ -1,7 +1,7 @@
 """EngineCollector: what cache, engine and publisher count themselves, read when Prometheus asks. Changes nothing.
 
 Read from the thread that asks: the cache has its own lock, and the other numbers are single words. A step that takes
-long, or an engine that has failed, keeps nobody from seeing them.
+long, or an engine that has failed, does not hide them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from quire.core.cache import Cache
+from quire.core.records.hint_words import BACKS
 from quire.engine.llm import LLM
 from quire.engine.runner.engine import Engine
-from quire.engine.watch import parts, troubles
+from quire.engine.thread_watch import parts, troubles
 from quire.serve.metrics.families import Families
 from quire.serve.metrics.outer_metrics import disk_metrics, store_metrics, transfer_metrics
 
@@ -24,7 +25,7 @@ PAGES = {  # of a layer group, since the beginning
     "offloaded": "written down", "copied": "copied inside the device", "dropped": "evicted with their last copy",
     "demoted": "whose device copy was given up", "grown": "for tokens behind a prompt",
     "copied_down": "copied to disk ahead of an eviction", "prefetched": "brought up from disk",
-    "behind": "evicted before they were on disk",
+    "behind": "evicted before they were on disk", "superseded": "of text that its session has left behind",
 }  # fmt: skip
 
 
@@ -95,6 +96,13 @@ class EngineCollector(Collector):
             counted |= {(group_config.name, kind): getattr(counts, kind) for kind in PAGES}
         what = f"Pages by what became of them: {', '.join(f'{kind} ({word})' for kind, word in PAGES.items())}."
         yield self._made.counts("quire:pages_by_kind", what, ("group", "kind"), counted)
+        hinted: dict[tuple[str, ...], float] = {}
+        for group, group_config in enumerate(cache.config.groups):
+            counts = cache.stats(group)
+            for kind, pages in (("told", counts.hinted), ("reused", counts.reused_hinted)):
+                hinted |= {(group_config.name, back, kind): number for back, number in zip(BACKS, pages, strict=True)}
+        what = "Pages by what was said of them when their request ended: told so, and of those reused."
+        yield self._made.counts("quire:hinted_pages", what, ("group", "back", "kind"), hinted)
 
     def _moves(self, engine: Engine) -> Iterator[Metric]:
         moved, tiers = engine.pages.mover.stats(), [tier.name for tier in engine.cache.config.tiers]

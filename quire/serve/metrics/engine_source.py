@@ -1,6 +1,6 @@
 """EngineSource: what the live page shows of a served engine: who waits, its steps, receipts, text. Changes nothing.
 
-Read from the thread that asks: lists are copied whole, and the rest are single words; a step waits for nobody.
+Read from the thread that asks: lists are copied whole, and the rest are single words; no step waits for it.
 """
 
 from __future__ import annotations

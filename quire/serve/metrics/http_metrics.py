@@ -1,4 +1,4 @@
-"""HttpMetrics: what any server counts of requests, whoever computes them. No label has what a client chooses.
+"""HttpMetrics: what any server counts of requests, computed here or elsewhere. No label has what a client chooses.
 
 Of each tenant the same numbers are counted once more, apart from those of all: a tenant's key shows its own.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from quire.serve.http.auth import NOBODY
+from quire.serve.http.auth import NO_TENANT
 from quire.serve.metrics.families import LABELS
 from quire.serve.metrics.tallies import Tallies
 
@@ -32,8 +32,8 @@ class HttpMetrics:
         self._tenants: dict[str, HttpMetrics] = {}  # as many as have keys
 
     def of_tenant(self, tenant: str) -> HttpMetrics:
-        """The numbers of one tenant; those of nobody are those of all."""
-        if tenant == NOBODY:
+        """The numbers of one tenant; without one, those of all."""
+        if tenant == NO_TENANT:
             return self
         found = self._tenants.get(tenant)
         if found is None:
@@ -43,7 +43,7 @@ class HttpMetrics:
     def _new_tenant(self) -> HttpMetrics:
         return HttpMetrics(self._labels["model_name"])
 
-    def text(self, tenant: str = NOBODY) -> bytes:
+    def text(self, tenant: str = NO_TENANT) -> bytes:
         """All of it, or of one tenant's, as Prometheus reads it."""
         return generate_latest(self.of_tenant(tenant).registry)
 
@@ -56,12 +56,12 @@ class HttpMetrics:
     def ended(self, endpoint: str, status: int) -> None:
         """It is over."""
         self._open.inc(-1)
-        self.tallies.of("quire:http_requests", endpoint, str(status)).inc()
+        self.tallies.number("quire:http_requests", endpoint, str(status)).inc()
 
-    def between_tokens(self, tenant: str = NOBODY) -> Callable[[float], None]:
+    def between_tokens(self, tenant: str = NO_TENANT) -> Callable[[float], None]:
         """What to call when two tokens of a tenant's stream came so many seconds apart."""
         all_of_them = self._between.observe
-        if tenant == NOBODY:
+        if tenant == NO_TENANT:
             return all_of_them
         its_own = self.of_tenant(tenant)._between.observe
 

@@ -1,7 +1,7 @@
 """Metrics: what is counted as requests come and go. vLLM's names where the meaning is the same, else `quire:`.
 
 Labels have a few known values each: the model's name, an endpoint, a status, a reason; never anything that a client
-chooses. What the cache and the engine count themselves is read when somebody asks (`engine_collector.py`).
+chooses. What the cache and the engine count themselves is read with each scrape (`engine_collector.py`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
+from quire.engine.loop.stream import Stream
 from quire.engine.step.runs.branch import Run
-from quire.serve.http.auth import NOBODY
+from quire.serve.http.auth import NO_TENANT
 from quire.serve.metrics.engine_collector import EngineCollector
 from quire.serve.metrics.http_metrics import BETWEEN, HttpMetrics
 from quire.serve.metrics.regret_collector import RegretCollector
@@ -76,8 +76,8 @@ class RunMetrics(HttpMetrics):
     def _new_tenant(self) -> HttpMetrics:
         return RunMetrics(self._labels["model_name"], self._longest, self._names)
 
-    def run_over(self, stream: Stream, tenant: str = NOBODY) -> None:
-        """A run is over, or nobody waits for it any more."""
+    def run_over(self, stream: Stream, tenant: str = NO_TENANT) -> None:
+        """A run is over, or its client has gone."""
         if stream.run is None:
             return
         self._count(stream.run)
@@ -88,7 +88,7 @@ class RunMetrics(HttpMetrics):
     def _count(self, run: Run) -> None:
         for answer in run.answers:
             reason = REASONS["cancelled" if answer.finish is None else answer.finish]
-            self.tallies.of("vllm:request_success", reason).inc()
+            self.tallies.number("vllm:request_success", reason).inc()
         generated = sum(len(answer.tokens) for answer in run.answers)
         self._counters["generation_tokens"].inc(generated)
         self._histograms["request_generation_tokens"].observe(generated)
@@ -128,11 +128,11 @@ class RunMetrics(HttpMetrics):
         if run.receipt is None:
             return
         for (tier, group), tokens in run.receipt.hits.items():
-            self.tallies.of("quire:hit_tokens", self._names.tiers[tier], self._names.groups[group]).inc(tokens)
+            self.tallies.number("quire:hit_tokens", self._names.tiers[tier], self._names.groups[group]).inc(tokens)
         for miss in run.receipt.misses:
-            cause = "new" if miss.cause == "other_scope" else miss.cause  # what other tenants have is nobody's business
+            cause = "new" if miss.cause == "other_scope" else miss.cause  # what other tenants have stays private
             group_name = "" if miss.group is None else self._names.groups[miss.group]
-            self.tallies.of("quire:missed_tokens", cause, group_name).inc(miss.num_tokens)
+            self.tallies.number("quire:missed_tokens", cause, group_name).inc(miss.num_tokens)
 
 
 class Metrics(RunMetrics):

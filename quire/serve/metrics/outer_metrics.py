@@ -1,6 +1,6 @@
 """Metrics of what lies outside of an engine's memory: its disk, a store that machines share, a peer for its prompts.
 
-Each yields nothing where the engine has none of it. Read as they are: nobody waits for a disk, a store or a peer.
+Each yields nothing where the engine has none of it. Read as they are, without waiting for a disk, a store or a peer.
 """
 
 from __future__ import annotations
@@ -81,5 +81,5 @@ def _peer(engine: Engine) -> Peer | None:
     try:
         from quire.engine.disagg.peer import Peer
     except MissingExtra:
-        return None  # so it is a connector of somebody else's
+        return None  # so it is a foreign connector
     return connector if isinstance(connector, Peer) else None

@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from quire.insight.regret import Regret
-from quire.insight.report import RegretReport
+from quire.insight.regret_report import RegretReport
 from quire.serve.metrics.families import LABELS
 
 Rows = Mapping[Any, float | None]  # by the values of the labels
@@ -34,9 +34,9 @@ class RegretCollector(Collector):
         """All of them, as they were when the report was made."""
         report = self._regret.latest
         if report is not None:
-            yield from self._told(report)
+            yield from self._families(report)
 
-    def _told(self, report: RegretReport) -> Iterator[Metric]:
+    def _families(self, report: RegretReport) -> Iterator[Metric]:
         for name, what in _SINGLE.items():
             yield self._gauge(name, what, (), {(): getattr(report, name)})
         orders = {(order,): rate for order, rate in report.orders.items()}

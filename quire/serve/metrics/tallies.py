@@ -66,12 +66,12 @@ class Tallies(Collector):
     def counter(self, name: str, what: str) -> MetricNumber:
         """One that only grows."""
         self.counters(name, what)
-        return self.of(name)
+        return self.number(name)
 
     def gauge(self, name: str, what: str) -> MetricNumber:
         """One that goes up and down."""
         self._kinds[name], self._numbers[name] = (GaugeMetricFamily, what, ()), {}
-        return self.of(name)
+        return self.number(name)
 
     def histogram(self, name: str, what: str, bounds: Sequence[float]) -> TalliedHistogram:
         """A distribution."""
@@ -79,7 +79,7 @@ class Tallies(Collector):
         self._histograms[name] = what, made
         return made
 
-    def of(self, name: str, *values: str) -> MetricNumber:
+    def number(self, name: str, *values: str) -> MetricNumber:
         """The number with these values of its labels."""
         numbers = self._numbers[name]
         found = numbers.get(values)
@@ -95,6 +95,6 @@ class Tallies(Collector):
                 made.add_metric([*self._values, *values], tally.value)
             yield made
         for name, (what, one) in self._histograms.items():
-            told = HistogramMetricFamily(name, what, labels=LABELS)
-            told.add_metric(self._values, one.buckets(), one.total)
-            yield told
+            family = HistogramMetricFamily(name, what, labels=LABELS)
+            family.add_metric(self._values, one.buckets(), one.total)
+            yield family

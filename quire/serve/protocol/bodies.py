@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from quire.engine.choose import sampling_checks as bounds
+from quire.engine.sampling import param_checks as bounds
 from quire.serve.protocol.parts import (
     MOST_CHOICES_ASKED,
     MOST_PROMPTS,
@@ -22,6 +22,7 @@ from quire.serve.protocol.parts import (
     ChosenTool,
     Count,
     Keep,
+    Label,
     Length,
     Messages,
     Metadata,
@@ -91,8 +92,10 @@ class GenerationBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     request_id: Name | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
+    session_id: Label | None = None
+    prompt_cache_key: Label | None = None
+    metadata: Metadata | None = None
     user: Annotated[str, NEUTRAL] | None = None
-    session_id: Annotated[str, NEUTRAL] | None = None
     spaces_between_special_tokens: Annotated[bool, NEUTRAL] | None = None  # special tokens are not shown
     skip_special_tokens: (
         Annotated[Raw, refusal("special tokens are never shown: leave it out, or ask for return_token_ids", True)]
@@ -136,8 +139,6 @@ class ChatBody(GenerationBody, frozen=True, kw_only=True, forbid_unknown_fields=
     tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
     parallel_tool_calls: bool | None = None  # true by default
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
-    metadata: Annotated[Metadata, NEUTRAL] | None = None
-    prompt_cache_key: Annotated[str, NEUTRAL] | None = None
     safety_identifier: Annotated[str, NEUTRAL] | None = None
     service_tier: Annotated[Literal["auto", "default"], NEUTRAL] | None = None
     echo: (

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from msgspec import DecodeError, Raw, Struct, ValidationError, json
 
 from quire.core.records.errors import say, shown
-from quire.serve.http.errors import ApiError
+from quire.serve.http.api_errors import ApiError
 from quire.serve.protocol.extent import MOST_DEPTH, MOST_DIGITS, PIECE, Extent, outside_strings
 from quire.serve.protocol.faults import KINDS, fault_of
 from quire.serve.protocol.parts import MOST_TOKENS
@@ -43,9 +43,9 @@ def read_body(data: bytes, kind: type[B]) -> B:
     except ValidationError as error:
         if "got `float`" in str(error) and (whole := with_whole_numbers(data)) != data:
             return read_body(whole, kind)
-        raise _explained(data, kind) from None
+        raise _explain_fault(data, kind) from None
     except (DecodeError, UnicodeDecodeError) as error:
-        raise _malformed(data, error) from None
+        raise _explain_syntax(data, error) from None
     for name, use in refused_by(kind):
         value = getattr(body, name)
         if isinstance(value, Raw):
@@ -113,7 +113,7 @@ def _too_long(name: str) -> ApiError:
 # -- what is wrong ---------------------------------------------------------------------------------------------------
 
 
-def _explained(data: bytes, kind: type[Struct]) -> ApiError:
+def _explain_fault(data: bytes, kind: type[Struct]) -> ApiError:
     """The first field that is wrong."""
     uses = uses_of(kind)
     try:
@@ -122,7 +122,7 @@ def _explained(data: bytes, kind: type[Struct]) -> ApiError:
         got = str(error).rpartition("got `")[2].rstrip("`")
         return ApiError(400, say(BODY, f"it is {KINDS.get(got, got)}", "send a JSON object"))
     except (DecodeError, UnicodeDecodeError) as error:
-        return _malformed(data, error)
+        return _explain_syntax(data, error)
     for name, raw in fields.items():
         if name not in uses:
             return _unknown(name, kind)
@@ -135,7 +135,7 @@ def _explained(data: bytes, kind: type[Struct]) -> ApiError:
         except ValidationError as error:
             return fault_of(error, uses[name].type, raw, name)
         except (DecodeError, UnicodeDecodeError) as error:
-            return _malformed(data, error)
+            return _explain_syntax(data, error)
     for name, use in uses.items():
         if use.required and name not in fields:
             return ApiError(400, say(name, "it is missing", "give it"), param=name)
@@ -153,7 +153,7 @@ def _unknown(name: str, kind: type[Struct]) -> ApiError:
     return ApiError(400, say(named, "there is no such field", cure), param=named, code="unknown_field")
 
 
-def _malformed(data: bytes, error: Exception) -> ApiError:
+def _explain_syntax(data: bytes, error: Exception) -> ApiError:
     """A body that is not JSON, or has strings that are not Unicode: those are named."""
     lone = next((one for one in _SURROGATES.finditer(data.replace(rb"\\", b"__")) if one[1] is None), None)
     if lone is not None:
@@ -168,7 +168,7 @@ def _malformed(data: bytes, error: Exception) -> ApiError:
     found = _BYTE.search(str(error))
     place = len(data) if found is None else int(found[1])
     character = len(data[:place].decode(errors="replace"))
-    return ApiError(400, say(BODY, f"it is no JSON at character {character}", "send a JSON object"))
+    return ApiError(400, say(BODY, f"it is not JSON from character {character}", "send a JSON object"))
 
 
 def _not_utf8(data: bytes) -> int:

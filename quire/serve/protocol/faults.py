@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin
 from msgspec import DecodeError, Raw, inspect, json
 
 from quire.core.records.errors import say, shown
-from quire.serve.http.errors import ApiError
+from quire.serve.http.api_errors import ApiError
 
 LONGEST_SHOWN = 1 << 16  # bytes of a field that is looked into for the value that is wrong
 KINDS = {

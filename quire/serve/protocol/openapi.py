@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from quire.serve.http.errors import TYPES
-from quire.serve.http.settings import VERSION, ServeSettings
+from quire.serve.http.api_errors import TYPES
+from quire.serve.http.serve_settings import VERSION, ServeSettings
 from quire.serve.protocol.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 
 _ERROR = {

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from quire.engine.choose import sampling_checks as bounds
-from quire.engine.choose.structured import LONGEST_CHOICE, LONGEST_REGEX, MOST_CHOICES
+from quire.engine.sampling import param_checks as bounds
+from quire.engine.sampling.structured import LONGEST_CHOICE, LONGEST_REGEX, MOST_CHOICES
 
 MOST_CHOICES_ASKED = 128  # answers to one request, over all of its prompts
 MOST_PROMPTS = 128
@@ -35,6 +35,7 @@ Length = Annotated[int, Meta(ge=1, le=bounds.LARGEST)]
 Token = Annotated[int, Meta(ge=0, le=bounds.LARGEST)]
 Tokens = Annotated[list[Token], Meta(min_length=1, max_length=MOST_TOKENS)]
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
+Label = Annotated[str, Meta(max_length=LONGEST_NAME)]  # an empty one says nothing
 Priority = Annotated[int, Meta(ge=0, le=100)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Penalty = Annotated[float, Meta(ge=-bounds.STRONGEST_PENALTY, le=bounds.STRONGEST_PENALTY)]

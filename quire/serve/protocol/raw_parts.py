@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, json
 
 from quire.core.records.errors import say, shown
-from quire.serve.http.errors import ApiError
+from quire.serve.http.api_errors import ApiError
 from quire.serve.protocol.decode import LARGE, MOST_VALUES, check_extent, with_whole_numbers
 from quire.serve.protocol.extent import Extent
 from quire.serve.protocol.faults import KINDS, fault_of
@@ -60,7 +60,7 @@ def read_json(data: bytes, where: str, allowance: Allowance | None = None) -> An
     try:
         return json.decode(data)
     except (DecodeError, UnicodeDecodeError, RecursionError) as wrong:
-        fact = f"it is no JSON that can be read: {shown(str(wrong))[1:-1]}"
+        fact = f"it is not JSON that can be read: {shown(str(wrong))[1:-1]}"
         raise ApiError(400, say(where, fact, "give it as JSON"), param=where) from None
 
 

@@ -13,9 +13,9 @@ from msgspec import Raw, UnsetType
 from quire.core.records.config import HIGHEST
 from quire.core.records.errors import say, shown
 from quire.core.records.retain import RetainRange, Retention
-from quire.engine.choose.sampling import Sampling
-from quire.engine.choose.structured import StructuredOutputs
-from quire.serve.http.errors import ApiError
+from quire.engine.sampling.params import Sampling
+from quire.engine.sampling.structured import StructuredOutputs
+from quire.serve.http.api_errors import ApiError
 from quire.serve.protocol.bodies import ChatBody, GenerationBody
 from quire.serve.protocol.parts import JsonObjectFormat, JsonSchemaFormat, Keep, KeptRange, Structured
 from quire.serve.protocol.raw_parts import kind_of, read_object, read_text
@@ -84,7 +84,7 @@ def _bias(given: Mapping[str, float]) -> dict[int, float]:
     for name in given:
         if TOKEN_ID.fullmatch(name) is None:
             where = f"logit_bias.{shown(name)[1:-1]}"
-            raise ApiError(400, say(where, "it is no token id", "use token ids as names"), param=where)
+            raise ApiError(400, say(where, "it is not a token id", "use token ids as names"), param=where)
     return {int(name): amount for name, amount in given.items()}
 
 

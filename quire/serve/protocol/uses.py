@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct, json
 
 from quire.core.records.errors import say
-from quire.serve.http.errors import ApiError
+from quire.serve.http.api_errors import ApiError
 from quire.serve.protocol.parts import Use
 
 LONGEST_NOTHING = 64  # bytes of a value that asks for nothing

@@ -42,7 +42,7 @@ def new_tokens(trace: Trace) -> NDArray[np.int64]:
     """Of each prompt, those that have to be computed although nothing is forgotten; at least the last one."""
     longest: dict[tuple[int, int], int] = {}  # of a part behind a beginning
     beginnings: dict[object, int] = {}  # a scope, or a beginning, a part and its size
-    found = np.empty(len(trace), np.int64)
+    reused = np.empty(len(trace), np.int64)
     for nth, request in enumerate(trace):
         known, shared = request.reuse, 0
         node = beginnings.setdefault(request.scope, len(beginnings)) if known else -1
@@ -54,5 +54,5 @@ def new_tokens(trace: Trace) -> NDArray[np.int64]:
             shared += min(before, size) if known else 0
             known = known and (node, part, size) in beginnings
             node = beginnings.setdefault((node, part, size), len(beginnings))
-        found[nth] = max(request.length - shared, 1)
-    return found
+        reused[nth] = max(request.length - shared, 1)
+    return reused

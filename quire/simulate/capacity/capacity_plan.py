@@ -39,7 +39,7 @@ class Prices:
     host: float = 0.005
     disk: float = 0.0001
 
-    def of(self, fleet: Fleet) -> float:
+    def per_hour(self, fleet: Fleet) -> float:
         """What a fleet costs."""
         by_tier = {"device": self.device, "host": self.host, "disk": self.disk}
         for tier in fleet.settings.tiers:
@@ -84,7 +84,7 @@ class Objective:
     def __post_init__(self) -> None:
         if not 0 < self.seconds < 1e6 or not 0 < self.percent < 100:
             ask = f"{self.percent:g} % of first tokens within {self.seconds:g} s"
-            raise InputError(say(ask, "it is no objective", "give seconds above 0, and a percentage below 100"))
+            raise InputError(say(ask, "it is not an objective", "give seconds above 0, and a percentage below 100"))
 
     def limit(self, requests: int) -> LateLimit:
         """How many of them may be late."""
@@ -106,7 +106,7 @@ class Tried:
         return 0 if self.result is None else self.result.refused
 
     def keeps(self, objective: Objective) -> bool:
-        """Whether everybody is served, and soon enough."""
+        """Whether every request is served, and soon enough."""
         if self.result is None or self.num_refused:
             return False
         return self.result.ttft_ms["objective"] <= objective.seconds * 1000
@@ -114,8 +114,8 @@ class Tried:
     def to_json(self) -> dict[str, Any]:
         """Plain values only."""
         memory = {tier.name: tier.num_bytes for tier in self.fleet.settings.tiers}
-        found = {"workers": self.fleet.workers, "memory": memory, "price": round(self.price, 4)}
-        return {**found, "result": None if self.result is None else self.result.to_json(), "error": self.error}
+        facts = {"workers": self.fleet.workers, "memory": memory, "price": round(self.price, 4)}
+        return {**facts, "result": None if self.result is None else self.result.to_json(), "error": self.error}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def find_plan(
 ) -> CapacityPlan:
     """Play fleets from the cheapest up, `jobs` at a time, until nothing cheaper is left that might do."""
     if not 1 <= search.most_workers <= MOST_WORKERS:
-        raise InputError(say(f"{search.most_workers} workers", "it is no number of them", f"1 to {MOST_WORKERS}"))
+        raise InputError(say(f"{search.most_workers} workers", "it is not a number of workers", f"1 to {MOST_WORKERS}"))
     objective = search.objective
     bounds = find_bounds(load_trace(search.source), search.memories[0], objective.seconds, objective.percent)
     if bounds.seconds > objective.seconds or bounds.workers > search.most_workers:
@@ -200,7 +200,7 @@ def _fewer(search: Search, chosen: Tried, low: int, runner: Executor) -> Iterato
 
 def _push(waiting: list[tuple[float, int, Fleet]], search: Search, nth: int, fleet: Fleet) -> None:
     if fleet.workers <= search.most_workers:
-        heappush(waiting, (search.prices.of(fleet), nth, fleet))
+        heappush(waiting, (search.prices.per_hour(fleet), nth, fleet))
 
 
 def _more(workers: int) -> int:
@@ -209,7 +209,7 @@ def _more(workers: int) -> int:
 
 def try_fleet(search: Search, fleet: Fleet) -> Tried:
     """Play one; it is given up when too many are late."""
-    trace, price = load_trace(search.source), search.prices.of(fleet)
+    trace, price = load_trace(search.source), search.prices.per_hour(fleet)
     with catch_warnings():
         simplefilter("ignore", ConfigWarning)
         try:
@@ -226,11 +226,11 @@ def memories(
 ) -> list[ReplaySettings]:
     """Every combination of sizes, in bytes; 0 is a tier that is not there. A disk has the settings' rates, if any."""
     fast = replace(settings, tiers=tuple(tier for tier in settings.tiers if not tier.slow), slow=None)
-    found = []
+    variants = []
     for one, other, coldest in product(device, host, disk):
-        made = fast.with_memory("device", one).with_memory("host", other)
+        variant = fast.with_memory("device", one).with_memory("host", other)
         if coldest:
-            tiers = (*made.tiers, Memory("disk", coldest, slow=True))
-            made = replace(made, tiers=tiers, slow=settings.slow or DISK)
-        found.append(made)
-    return found
+            tiers = (*variant.tiers, Memory("disk", coldest, slow=True))
+            variant = replace(variant, tiers=tiers, slow=settings.slow or DISK)
+        variants.append(variant)
+    return variants

@@ -80,7 +80,7 @@ def play_fleet(
 
     With `objective` the times have that percentile too, by this name.
     """
-    shared = PlayedTrace.of(trace, fleet.settings)
+    shared = PlayedTrace.from_trace(trace, fleet.settings)
     workers = [SimulatedWorker(shared, fleet.settings) for _ in range(fleet.workers)]
     for worker in workers:
         worker.late_after = inf if late is None else late.seconds
@@ -129,9 +129,9 @@ def _result(trace: Trace, fleet: Fleet, workers: list[SimulatedWorker], percents
 
 def played(trace: Trace, fleet: Fleet, percents: Iterable[float] = PERCENTS) -> FleetResult:
     """A whole trace, to the end."""
-    found = play_fleet(trace, fleet, percents)
-    assert found is not None
-    return found
+    result = play_fleet(trace, fleet, percents)
+    assert result is not None
+    return result
 
 
 def play_fleets(
@@ -142,7 +142,7 @@ def play_fleets(
     every = list(fleets)
     if not every:
         raise InputError(say("no fleet", "there is nothing to run", "give at least one number of workers"))
-    load_trace(source)  # a bad trace is told here, once
+    load_trace(source)  # a bad trace is reported here, once
     count = min(jobs or os.cpu_count() or 1, len(every))
     with nullcontext(executor) if executor is not None else _process_pool(count) as runner:
         pending = [runner.submit(run_fleet, source, fleet) for fleet in every]

@@ -19,7 +19,7 @@ LEGEND = "load: prompt tokens to compute, of what the workers can; busiest: its 
 _COLOURS: dict[str, str] = dict(zip(ROUTERS, ("c2", "c3", "c1"), strict=True))
 _WHO = {
     "round_robin": "the next worker gets it, whatever it has",
-    "least_loaded": "the worker that would be soonest if nobody held anything",
+    "least_loaded": "the worker that would be soonest if none held anything",
     "exact": "the worker that would be soonest by what each holds",
 }
 
@@ -85,8 +85,8 @@ def answer_lines(results: Sequence[FleetResult]) -> list[str]:
 
 def _pair(results: Sequence[FleetResult], count: int) -> tuple[FleetResult, FleetResult] | None:
     """The router that knows, and the best of those that do not."""
-    known = {one.router: one for one in results if one.workers == count}
-    exact, blind = known.get("exact"), known.get("least_loaded") or known.get("round_robin")
+    by_router = {one.router: one for one in results if one.workers == count}
+    exact, blind = by_router.get("exact"), by_router.get("least_loaded") or by_router.get("round_robin")
     return (exact, blind) if exact is not None and blind is not None and count > 1 else None
 
 
@@ -104,9 +104,9 @@ def warning_lines(results: Sequence[FleetResult]) -> list[str]:
     if not heavy:
         return []
     most = max(heavy, key=lambda one: one.offered_load)
-    told = ", ".join(dict.fromkeys(str(one.workers) for one in heavy))
+    counts = ", ".join(dict.fromkeys(str(one.workers) for one in heavy))
     return [
-        f"More comes than {told} workers can compute (up to {share_text(most.offered_load, 0)} of it, with "
+        f"More comes than {counts} workers can compute (up to {share_text(most.offered_load, 0)} of it, with "
         f"{most.router}): their waiting times grow with the trace. Add workers, or slow it down (--speed)."
     ]
 
@@ -162,8 +162,8 @@ def _x_ticks(xs: list[int]) -> list[int]:
 
 
 def _series(results: Sequence[FleetResult], xs: list[int], value: Callable[[FleetResult], float]) -> list[PlotSeries]:
-    found = []
+    series = []
     for router in dict.fromkeys(one.router for one in results):
-        known = {one.workers: value(one) for one in results if one.router == router}
-        found.append(PlotSeries(router, [known.get(x) for x in xs], _COLOURS[router]))
-    return found
+        by_workers = {one.workers: value(one) for one in results if one.router == router}
+        series.append(PlotSeries(router, [by_workers.get(x) for x in xs], _COLOURS[router]))
+    return series

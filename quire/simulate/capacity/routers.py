@@ -47,7 +47,7 @@ class RoundRobin:
 
 
 class LeastLoaded:
-    """The one that would give the first token soonest, if nobody held anything."""
+    """The one that would give the first token soonest, if none held anything."""
 
     def __init__(self, workers: Sequence[SimulatedWorker], settings: ReplaySettings) -> None:
         self._workers, self._settings = workers, settings
@@ -77,7 +77,7 @@ class ExactRouter(LeastLoaded):
     """The one that would give the first token soonest, by what each holds: tokens held against load.
 
     What a worker holds is asked of its cache, as events would tell it. Few are asked: what a worker was given before
-    bounds what it can hold, and whoever would be too late even then is not asked.
+    bounds what it can hold, and a worker that would be too late even then is not asked.
     """
 
     def __init__(self, workers: Sequence[SimulatedWorker], settings: ReplaySettings) -> None:

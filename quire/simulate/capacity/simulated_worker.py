@@ -21,7 +21,7 @@ class SimulatedWorker(Player):
     def __init__(self, trace: Trace | PlayedTrace, settings: ReplaySettings) -> None:
         super().__init__(trace, settings, None)
         self.at_rest = True  # it has nothing to do
-        self.quiet_until = -inf  # until then it only decodes, nobody is done, and its clock may stay behind
+        self.quiet_until = -inf  # until then it only decodes, no sequence is done, and its clock may stay behind
         self._inbox: list[TraceRequest] = []
         self._waiting: dict[int, int] = {}  # by request: tokens it was expected to compute when it came
         self._seen: set[int] = set()
@@ -52,7 +52,7 @@ class SimulatedWorker(Player):
         return len(self._decoders)
 
     def pending_tokens(self) -> int:
-        """Prompt tokens that come before those of whoever comes next."""
+        """Prompt tokens that come before those of the next request."""
         if not self._queue and not self._inbox:
             self._waiting.clear()  # of those that can never fit
         under_way = (run.sequence for run in self._prompts.values())
@@ -84,7 +84,7 @@ class SimulatedWorker(Player):
     def run_until(self, coming: int) -> None:
         """Until the request of this number comes, to whomever; turns of decoding that reach beyond it are put off.
 
-        A disk has work where nobody else has: what was released last goes down only then.
+        A disk has work when nothing else has: what was released last goes down only then.
         """
         self._arrived, until = coming, self._times[coming]
         while self._now < until and (self.is_busy or self.has_disk):
@@ -96,7 +96,7 @@ class SimulatedWorker(Player):
         self.at_rest = not self.is_busy
 
     def _last_turn(self) -> float:
-        """When the turn begins in which somebody is done, or behind which more slots are needed."""
+        """When the turn begins in which a sequence is done, or behind which more slots are needed."""
         pace, moved, count = self._settings.pace, self.cache.moved, len(self._decoders)
         return self._now + pace.decode(self._decoders.leap(), count, moved.up, moved.down) - pace.turn(count)
 

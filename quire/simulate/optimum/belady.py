@@ -71,6 +71,7 @@ class Reuse:
         every = list(prompts)
         self.block_size = block_size
         self.num_tokens = sum(prompt.length for prompt in every)
+        self._lengths = [prompt.length for prompt in every]
         ends = np.cumsum([0, *(len(prompt.keys) for prompt in every)])
         flat = np.concatenate([np.empty(0, np.uint64), *(prompt.keys for prompt in every)])
         ones = (np.ones(len(p.keys), np.int64) if p.sizes is None else p.sizes for p in every)
@@ -80,14 +81,18 @@ class Reuse:
         hittable = depth < np.array([prompt.num_hittable for prompt in every], np.int64)[owner]
         self._paths = _extents(flat, sizes, np.stack((owner, depth)), hittable) if len(flat) else []
 
-    def optimum(self, capacity: int) -> Optimum:
-        """The best hit rate for so many blocks."""
+    def optimum(self, capacity: int, skip: int = 0) -> Optimum:
+        """The best hit rate for so many blocks; of the requests behind the first `skip`, those before fill the cache.
+
+        Of these alone another choice might have been better: it is what the best choice for all of them gives them.
+        """
         kept: dict[int, int] = {}  # extent -> leading blocks of it that are in the cache
         due: dict[int, int] = {}  # extent -> the request that hits it next
         shelf: list[tuple[int, int, int]] = []  # latest use first, deepest first; stale entries are skipped
         room, total = capacity, 0
-        for path in self._paths:
-            total += _leading(path, kept)
+        for asker, path in self._paths:
+            if asker >= skip:
+                total += _leading(path, kept)
             for extent, size, _, next_hit, depth in path:
                 room += kept.pop(extent, 0)
                 if next_hit != _NEVER:
@@ -106,12 +111,12 @@ class Reuse:
                 if gone == there:
                     heapq.heappop(shelf)
                     del kept[extent]
-        rate = total * self.block_size / self.num_tokens if self.num_tokens else 0.0
-        return Optimum(capacity, total, rate)
+        tokens = sum(self._lengths[skip:])
+        return Optimum(capacity, total, total * self.block_size / tokens if tokens else 0.0)
 
     def most(self) -> Optimum:
         """With unlimited memory: everything seen before is hit."""
-        return self.optimum(sum(size for path in self._paths for _, size, _, _, _ in path))
+        return self.optimum(sum(size for _, path in self._paths for _, size, _, _, _ in path))
 
 
 _Step = tuple[int, int, bool, int, int]  # extent, blocks in it, may be hit here, request that hits it next, depth
@@ -130,7 +135,7 @@ def _leading(path: Sequence[_Step], kept: dict[int, int]) -> int:
 
 def _extents(
     flat: BlockKeys, pieces: NDArray[np.int64], place: NDArray[np.int64], hits: NDArray[np.bool_]
-) -> list[list[_Step]]:
+) -> list[tuple[int, list[_Step]]]:
     """Each request's pieces as extents: neighbours that exactly the same requests leave behind and hit."""
     owner, depth = place
     _, block = np.unique(flat, return_inverse=True)
@@ -141,14 +146,14 @@ def _extents(
     sizes = np.add.reduceat(pieces, heads)
     names, who, may = block[heads], owner[heads], hits[heads]
     ahead = _next_hits(names, who, may)
-    paths: list[list[_Step]] = []
+    paths: list[tuple[int, list[_Step]]] = []  # of those that have any, with their numbers
     before = -1
     rows = zip(*(x.tolist() for x in (names, sizes, may, ahead, depth[heads], who)), strict=True)
     for extent, size, can, soon, deep, asker in rows:
         if asker != before:
-            paths.append([])
+            paths.append((asker, []))
             before = asker
-        paths[-1].append((extent, size, can, soon, deep))
+        paths[-1][1].append((extent, size, can, soon, deep))
     return paths
 
 

@@ -20,7 +20,13 @@ def in_blocks(trace: Trace, block_size: int) -> Iterator[OptimumPrompt]:
     roots: dict[object, int] = {}
     for request in trace:
         root = roots.setdefault(request.scope, len(roots))
-        yield whole_blocks(token_ids.prompt(request), block_size, root) if request.reuse else _nothing(request)
+        if not request.reuse:
+            yield _nothing(request)
+        elif request.unit == block_size:  # a part is a block: its number says as much as its tokens
+            keys = chain_keys(request.parts[: request.length // block_size].astype(np.int32), 1, root)
+            yield OptimumPrompt(keys, request.length, (request.length - 1) // block_size)
+        else:
+            yield whole_blocks(token_ids.prompt(request), block_size, root)
 
 
 def in_tokens(trace: Trace) -> Iterator[OptimumPrompt]:

@@ -7,7 +7,7 @@ become full are committed. So slots are taken at most one stride early, blocks c
 sequences end in the very turn in which they are done. A stride of 1 is an engine that goes token by token.
 
 Blocks of generated tokens alone are in no prompt. Where nothing leaves a running sequence and the eviction order does
-not learn from them, they are committed when the sequence ends: nobody could tell the difference.
+not learn from them, they are committed when the sequence ends: it makes no difference.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RunningRequest:
 
 
 class Decoders:
-    """Sequences that decode. `make_room` frees slots by preempting somebody; `end` takes back a run that is done."""
+    """Sequences that decode. `make_room` frees slots by preempting a sequence; `end` takes back a run that is done."""
 
     def __init__(
         self, cache: TimedCache, token_ids: TokenIds, stride: int, make_room: Callable[[], None],
@@ -92,7 +92,7 @@ class Decoders:
             self._tails.append((turn + rest, computed + rest, run))
 
     def leap(self) -> int:
-        """Turns that may pass at once: until somebody is done, or until the next stride."""
+        """Turns that may pass at once: until a sequence is done, or until the next stride."""
         return max(1, min(self._first_done(), self._next) - self.turn)
 
     def _first_done(self) -> int:
@@ -115,7 +115,7 @@ class Decoders:
         self._fresh.clear()
 
     def _commit_full(self) -> None:
-        """Blocks that are full by now; those of answers alone are not waited for by anybody who could tell."""
+        """Blocks that are full by now; those of answers alone are not waited for: it makes no difference."""
         if not self._lazy:
             self._commit([(self.running[row], self._full(self.running[row])) for row in sorted(self.running)])
             return
@@ -128,7 +128,7 @@ class Decoders:
             if turn > self.turn:
                 coming.append(tail)
             else:
-                full.append((run, tokens))  # whoever was done by now has ended
+                full.append((run, tokens))  # those done by now have ended
         self._tails = coming
         if full:
             self._commit(full)
@@ -138,7 +138,7 @@ class Decoders:
         return (run.length + min(self.turn, run.done) - run.began) // self._size * self._size
 
     def _commit(self, runs: list[tuple[RunningRequest, int]]) -> None:
-        """KV exists up to so many tokens; those for whom that is no news are left out."""
+        """KV exists up to so many tokens; those for whom that is not news are left out."""
         news = [one for one in runs if one[1] > one[0].told]
         if len(news) == 1 and not self._states:
             ((run, computed),) = news

@@ -8,7 +8,7 @@ from typing import Any
 from quire import Receipt
 from quire.trace.read.trace import Trace, TraceRequest
 
-MOST_PLACES = 4096  # where prompts part, that are told apart
+MOST_PLACES = 4096  # places where prompts diverge that are distinguished
 
 
 class MissTally:

@@ -18,6 +18,7 @@ from quire.core.records.errors import say
 from quire.simulate.play.admission import Admission, AdmissionResult, TwoPhase
 from quire.simulate.play.baseline import OneAtATime
 from quire.simulate.play.decoders import Decoders, RunningRequest
+from quire.simulate.play.hints import ReplayHints
 from quire.simulate.play.slow_tier import SlowTier
 from quire.simulate.play.tally import ReplayResult, Tally
 from quire.simulate.play.timed_cache import TimedCache
@@ -58,16 +59,18 @@ class HeadShortage(NamedTuple):
 
 
 class PlayedTrace(NamedTuple):
-    """What players of one trace can share: nobody changes it."""
+    """What players of one trace share: it never changes."""
 
     trace: Trace
     token_ids: TokenIds
     times: list[float]  # arrivals
+    hints: ReplayHints
 
     @classmethod
-    def of(cls, trace: Trace, settings: ReplaySettings) -> PlayedTrace:
+    def from_trace(cls, trace: Trace, settings: ReplaySettings) -> PlayedTrace:
         """With the settings' seed, and their arrivals."""
-        return cls(trace, TokenIds(trace, settings.seed), settings.times(trace))
+        times = settings.times(trace)
+        return cls(trace, TokenIds(trace, settings.seed), times, ReplayHints(trace, settings.hints, times))
 
 
 class Player:
@@ -76,7 +79,8 @@ class Player:
     def __init__(
         self, trace: Trace | PlayedTrace, settings: ReplaySettings, tell: Tell | None, explain: int | None = None
     ) -> None:
-        trace, self._token_ids, self._times = PlayedTrace.of(trace, settings) if isinstance(trace, Trace) else trace
+        shared = PlayedTrace.from_trace(trace, settings) if isinstance(trace, Trace) else trace
+        trace, self._token_ids, self._times, self._hints = shared
         self._trace, self._settings = trace, settings
         self._now = 0.0
         self.cache = TimedCache(trace, settings, lambda: self._now)
@@ -91,7 +95,7 @@ class Player:
         self._shortage: HeadShortage | None = None  # what the head of the queue is waiting for
         self._look = settings.batch  # under a token budget: no more than might fit, going by the last step
         self._slow = None if settings.slow is None else SlowTier(self.cache, settings.slow, self.tally.measure)
-        self._gave = True  # somebody has given pages back since the head was found short
+        self._gave = True  # pages were given back since the head was found short
         self._forgets = any(group.bounded for group in self.cache.config.groups)  # then running sequences do, too
         self._num_steps = 0
         # by part of a prompt: the last step that computed a prompt with it; 0: none, as for what no prompt has (-1)
@@ -143,14 +147,14 @@ class Player:
     # -- a step ------------------------------------------------------------------------------------------------------
 
     def _admit(self) -> AdmissionResult:
-        """Choose and admit; what is left out waits where it was, or is refused for good."""
+        """Choose and admit; what is left out waits where it was, or is refused permanently."""
         if not self._prompts and (not self._queue or (self._shortage is not None and self._is_short())):
             return NOTHING_TO_DO
         continuing = [run.sequence for run in self._prompts.values()]
         left = self._left()
         looks = bool(self._queue) and (left is None or left > 0)
         if looks and continuing and self._shortage is not None:
-            looks = not self._is_short()  # where nobody continues it was asked before
+            looks = not self._is_short()  # without continuing prompts it was asked before
         entries = self._queue.take(self._look, self._now, self._forecast(left)) if looks else []
         if not entries and not continuing:
             return NOTHING_TO_DO
@@ -165,7 +169,7 @@ class Player:
         return result
 
     def _sort_out(self, entries: list[QueueEntry], result: AdmissionResult) -> None:
-        """Who was looked at runs now, is refused for good, or goes on waiting."""
+        """Who was looked at runs now, is refused permanently, or waits on."""
         out = self._refused_for_good(result) if result.refused else ()
         inside = {sequence.id: sequence for sequence in result.admitted}
         back = []
@@ -191,7 +195,7 @@ class Player:
         """As the admission says; what was admitted before and fits no step whole is computed in parts, alone.
 
         That is a prompt which was preempted and has to be computed again, with its answer so far, or one that stopped
-        at a snapshot: nobody can refuse them any more.
+        at a snapshot: they cannot be refused any more.
         """
         result = self._admission.admit(ready, continuing)
         if result.spans or self._settings.max_chunk is not None:
@@ -246,7 +250,7 @@ class Player:
                 short = self.cache.num_free(shortage.group) < shortage.need
                 self._gave = not short
                 return short
-            return True  # nobody has given anything back since it was found short
+            return True  # nothing was given back since it was found short
         self._shortage = None
         return False
 
@@ -315,7 +319,7 @@ class Player:
             self.tally.moved(self._now, moved)
         elif coming is not None and (not self._queue or self._waits_for_disk()):
             self._now = max(self._now, coming)
-        elif not result.refused:  # if somebody was refused for good just now, the next one is looked at
+        elif not result.refused:  # if a request was refused permanently just now, the next one is looked at
             fact = f"{len(self._queue)} requests wait, and nothing runs"
             raise StateError(say(f"replay at {self._now:.3f} s", fact, "this is a fault of the player: report it"))
 
@@ -327,13 +331,15 @@ class Player:
         return None if coming == inf else coming
 
     def _waits_for_disk(self) -> bool:
-        """Whether something is under way that somebody may be waiting for: pages, or the slots they are copied from."""
+        """Whether a request may be waiting for something under way: pages, or the slots they are copied from."""
         return self._slow is not None and self._slow.next_event(self._now) < inf
 
     # -- leaving -----------------------------------------------------------------------------------------------------
 
     def _end(self, run: RunningRequest) -> None:
-        self.cache.release(run.sequence)
+        back = self._hints.back(run.waiting.request, self._now)
+        self.cache.release(run.sequence, back)
+        self.tally.hints.add(back)
         self._gave = True
         self.tally.end(self._now, run)
         self._done()
@@ -344,13 +350,13 @@ class Player:
         request, sequence = run.waiting.request, run.sequence
         if request.number in self._prompts:
             del self._prompts[request.number]
-            made, computed = run.waiting.made, sequence.computed
+            num_generated, computed = run.waiting.made, sequence.computed
         else:
-            made = self._decoders.made(sequence.row)
+            num_generated = self._decoders.made(sequence.row)
             self._decoders.leave(sequence.row)
-            computed = request.length + made
+            computed = request.length + num_generated
         resumed = self.cache.suspend(sequence, computed)
-        self._queue.put_first(run.waiting.preempted(resumed, made))
+        self._queue.put_first(run.waiting.preempted(resumed, num_generated))
         self._shortage = None
         self.tally.preempt(run, computed)
 

@@ -99,8 +99,7 @@ class SlowTier:
         self._writing = None
 
     def next_event(self, now: float) -> float:
-        """When somebody who is passed over need not wait any more, or a copy down gives its pages free; infinity: there
-        is neither."""
+        """When a request that is passed over may stop waiting, or a copy down frees its pages; infinity: never."""
         written = inf if self._writing is None else self._writing.end
         return min([written, *(read.waiting.not_before for read in self._reads if read.waiting.not_before > now)])
 

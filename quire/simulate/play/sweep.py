@@ -108,11 +108,11 @@ def sweep(
     grid = list(settings)
     if not grid:
         raise InputError("a sweep of no settings: there is nothing to run; give at least one combination")
-    name = _trace(source).name  # a bad trace is told here, once
+    name = _trace(source).name  # a bad trace is reported here, once
     questions = _questions(grid)
     count = min(workers or os.cpu_count() or 1, len(grid) + len(questions))
     with nullcontext(executor) if executor is not None else _process_pool(count) as runner:
-        asked = {size: runner.submit(find_optima, source, size, sizes) for size, sizes in questions.items()}
+        searches = {size: runner.submit(find_optima, source, size, sizes) for size, sizes in questions.items()}
         pending = [runner.submit(run_one, source, one) for one in grid]
         answers = []
         for asked_for, one in zip(grid, pending, strict=True):
@@ -121,7 +121,7 @@ def sweep(
                 told(asked_for, answers[-1])
             if tell is not None:
                 tell(1)
-        found = {size: one.result() for size, one in asked.items()}
+        found = {size: one.result() for size, one in searches.items()}
     points = [_point(one, answer, found) for one, answer in zip(grid, answers, strict=True)]
     unlimited = max((optima[None] for optima in found.values()), default=None)
     return Sweep(name, tuple(points), unlimited)
@@ -148,7 +148,7 @@ def _process_pool(count: int) -> Iterator[Executor]:
 
 
 def _end_with_parent(parent: Connection) -> None:
-    """In a process of ours: Ctrl-C ends it without a word, and so does the end of whoever started it, by any signal."""
+    """In a process of ours: Ctrl-C ends it silently; so does the end of its parent, by any signal."""
     signal(SIGINT, SIG_DFL)
     Thread(target=_end_with, args=(parent,), daemon=True).start()
 

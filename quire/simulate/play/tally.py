@@ -12,7 +12,9 @@ import numpy as np
 from quire import CacheConfig, Counts, Receipt
 from quire.core.records.reports.stats import ReuseCounts
 from quire.simulate.play.admission import AdmissionResult
+from quire.simulate.play.compute_cost import CostTally
 from quire.simulate.play.decoders import RunningRequest
+from quire.simulate.play.hints import HintCounts
 from quire.simulate.play.misses import MissTally
 from quire.simulate.play.series import Series
 from quire.simulate.play.timed_cache import NONE_MOVED, BytesMoved, TimedCache
@@ -45,6 +47,7 @@ class ReplayResult:
     tokens_computed: int  # of prompts, by all steps
     hit_rate: float  # of the requests that ran
     hit_rate_of_trace: float  # of all requests: a refused one is missed
+    hit_rate_second_half: float  # of the second half of all requests: the memory is full, an order has learned
     hit_rate_by_tier: dict[str, float]
     hit_rate_by_group: dict[str, float]  # blocks reused / asked for
     block_hit_rate: float  # whole blocks of the trace's own size
@@ -57,6 +60,10 @@ class ReplayResult:
     offloaded_bytes: int
     preemptions: int
     recomputed_tokens: int  # by resumed requests: what they had computed before
+    compute_cost: float  # of prompts, in tokens at the start of one: later ones cost more (compute_cost.py)
+    compute_cost_mean: float
+    compute_cost_p99: float
+    hints: dict[str, int]  # how often each was given; empty without
     restarts: int  # resumed requests that no longer fit with their answers, and began again
     generated_tokens: int
     slow_tier: dict[str, Any]  # what a disk or a shared store has done; empty without one
@@ -80,6 +87,7 @@ class Tally:
         self._trace, self._settings, self._config, self._times = trace, settings, config, times
         self._unit = trace.unit or config.block_size
         self._counts: Counter[str] = Counter()
+        self._half = len(trace) // 2
         self._worst = 0
         self._ttft: list[float] = []
         self._last = 0.0
@@ -93,6 +101,8 @@ class Tally:
         self._reached: dict[Hashable, int] = {}  # tokens that a request has had computed so far
         self.busy = 0.0  # seconds in which the modelled engine computed
         self._misses = MissTally(trace, explain)
+        self._costs = CostTally()
+        self.hints = HintCounts()
         self.series = Series(config, times[-1] if times else 0.0)
 
     def admit(self, now: float, run: RunningRequest, receipt: Receipt | None) -> None:
@@ -107,6 +117,7 @@ class Tally:
                 self._reached[request.number] = start
             return
         self._reached[request.number] = start
+        self._costs.add(start, request.length)
         if receipt is not None:
             self._misses.add(now, request, receipt)
         pages = [sequence._reuse(group) for group in self._groups]
@@ -120,6 +131,8 @@ class Tally:
         counts = self._counts
         counts["prompt"] += request.length
         counts["saved"] += start
+        if request.number >= self._half:
+            counts["saved late"] += start
         counts["blocks"] += request.length // self._unit
         counts["blocks hit"] += start // self._unit
 
@@ -236,10 +249,7 @@ class Tally:
             trace_blocks=counts["blocks"],
             trace_blocks_hit=counts["blocks hit"],
             **_moves(pages),
-            preemptions=counts["preempted"],
-            recomputed_tokens=counts["recomputed"],
-            restarts=counts["restarts"],
-            generated_tokens=counts["generated"],
+            **self._runs(),
             slow_tier=slow_tier or {},
             misses=self._misses.to_json(),
             load=self._load(),
@@ -248,14 +258,28 @@ class Tally:
             series=self.series.to_json(),
         )
 
+    def _runs(self) -> dict[str, Any]:
+        """What became of requests: setbacks, answers, what was said at their end, what their prompts cost."""
+        counts = self._counts
+        return {
+            "preemptions": counts["preempted"],
+            "recomputed_tokens": counts["recomputed"],
+            "restarts": counts["restarts"],
+            "generated_tokens": counts["generated"],
+            "hints": {} if self._settings.hints == "none" else dict(sorted(self.hints.items())),
+            **self._costs.to_json(),
+        }
+
     def _hit_rates(self) -> dict[str, Any]:
         """Tokens saved / asked for; blocks of each group the same at first admissions, as in the series."""
         saved, prompt = self._counts["saved"], max(self._counts["prompt"], 1)
+        late = sum(request.length for request in self._trace.requests[self._half :])
         tiers = zip(self._config.tiers, self._tier_tokens, strict=True)
         groups = zip(self._config.groups, self._group_blocks[::2], self._group_blocks[1::2], strict=True)
         return {
             "hit_rate": saved / prompt,
             "hit_rate_of_trace": saved / max(self._trace.num_tokens, 1),
+            "hit_rate_second_half": self._counts["saved late"] / max(late, 1),
             "hit_rate_by_tier": {tier.name: tokens / prompt for tier, tokens in tiers},
             "hit_rate_by_group": {group.name: reused / max(asked, 1) for group, reused, asked in groups},
         }
@@ -286,7 +310,7 @@ class Tally:
 
 
 def _sharing(trace: Trace) -> dict[str, str]:
-    """Told only where it is not known: a hit rate says nothing then."""
+    """Only where prompts are not known: a hit rate means nothing then."""
     return {"trace_sharing": "unknown"} if trace.lengths_only else {}
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from quire import Batch, Cache, Claims, Kind, Plan, Prefetch, Prepared, Probe, Refusal, Request
 from quire import Sequence as Live
+from quire.core.records.hint_words import Back
 from quire.core.records.plan import MoveColumn, Moves
 from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.trace.read.trace import Trace
@@ -105,7 +106,7 @@ class TimedCache:
         return batch
 
     def go_on(self, continuing: Sequence[Live]) -> Batch:
-        """The next parts of prompts, and nobody new; its plan is carried out."""
+        """The next parts of prompts, and no new request; its plan is carried out."""
         budget, chunk = self.budgets.token_budget, self.budgets.max_chunk
         began = perf_counter_ns()
         batch = self.inner.add_sequence_batch((), continuing=continuing, token_budget=budget, max_chunk=chunk)
@@ -144,10 +145,10 @@ class TimedCache:
         self._finish(plan, began)
         return True
 
-    def release(self, sequence: Live) -> None:
+    def release(self, sequence: Live, back: Back | None = None) -> None:
         """As Cache.release."""
         began = perf_counter_ns()
-        self.inner.release(sequence)
+        self.inner.release(sequence, back=back)
         self.ns += perf_counter_ns() - began
 
     def suspend(self, sequence: Live, computed: int) -> Request:

@@ -60,6 +60,7 @@ class WaitingRequest:
         return Request(
             request.number, token_ids.prompt(request), request.scope, retention=settings.retention(request),
             reuse=request.reuse, max_new_tokens=0 if settings.prefill_only else max(request.output - 1, 0),
+            session=settings.session(request),
         )  # fmt: skip
 
     def admitted(self) -> None:
@@ -79,7 +80,7 @@ class Forecast:
 
     def __init__(self, left: int, budgets: Budgets, computed: Int32) -> None:
         self._left, self._max_chunk, self._computed = left, budgets.max_chunk, computed
-        self._alone = left == budgets.token_budget  # nobody else is in the step: the cache says whether it ever fits
+        self._alone = left == budgets.token_budget  # it is alone in the step: the cache says whether it ever fits
 
     def reaches(self, waiting: WaitingRequest) -> bool:
         """Whether something is left for it; what it takes is used up."""
@@ -124,9 +125,9 @@ class WaitingQueue(list[QueueEntry]):
     def take(self, count: int, now: float, budget: Forecast | None = None) -> list[QueueEntry]:
         """The first so many, with their places; less those for whom the budget has nothing left. Who waits for a
         prefetch is passed over."""
-        taken: list[QueueEntry] = []
+        entries: list[QueueEntry] = []
         passed: list[QueueEntry] = []
-        while self and len(taken) < count:
+        while self and len(entries) < count:
             entry = heapq.heappop(self)
             if entry.waiting.not_before > now:
                 passed.append(entry)
@@ -134,9 +135,9 @@ class WaitingQueue(list[QueueEntry]):
             if budget is not None and not budget.reaches(entry.waiting):
                 passed.append(entry)
                 break
-            taken.append(entry)
+            entries.append(entry)
         self.put_back(passed)
-        return taken
+        return entries
 
     def put_back(self, entries: list[QueueEntry]) -> None:
         """Where they were."""

@@ -1,6 +1,6 @@
 """Pace: how long a step takes, as a model. Nothing here is measured: rates go in, virtual seconds come out.
 
-step = max(up + compute, down)       compute = prompt tokens / prefill rate + one decode turn if anybody decodes
+step = max(up + compute, down)       compute = prompt tokens / prefill rate + one decode turn if any decodes
 up   = bytes onboarded / bandwidth   turn    = decode_ms + decode_ms_per_sequence x decoding sequences
 down = bytes offloaded / bandwidth   Pages must be up before they are read; links work both ways at once.
 turns without a prompt = max(up + turns x turn, down)
@@ -36,11 +36,11 @@ class Pace:
             *(("link bandwidth", link) for link in self.links),
         ):
             if not LEAST <= number <= MOST:
-                fact = "nothing would ever finish" if number <= 0 else "it is no rate that a machine has"
+                fact = "nothing would ever finish" if number <= 0 else "it is not a rate that a machine has"
                 raise InputError(say(f"{name} {number!r}", fact, f"give a number above 0, of {LEAST:g} to {MOST:g}"))
         if not 0 <= self.decode_ms_per_sequence <= MOST:
             ask = f"decode_ms_per_sequence {self.decode_ms_per_sequence!r}"
-            raise InputError(say(ask, "it is no time that a machine takes", f"give 0 or more, up to {MOST:g}"))
+            raise InputError(say(ask, "it is not a time that a machine takes", f"give 0 or more, up to {MOST:g}"))
 
     def link(self, tier: int) -> float:
         """Bytes per second between the device and a colder tier, numbered from 1."""

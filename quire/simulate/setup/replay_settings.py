@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from quire import CacheConfig, InputError, RetainRange, Retention, TierConfig
-from quire.core.records.config import Eviction, usual_order
+from quire.core.records.config import Eviction, EvictionCost, usual_order
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
 from quire.simulate.setup.engine_pace import USUAL, Pace, check_clock
@@ -17,10 +17,12 @@ from quire.simulate.setup.slow_pace import SlowPace
 from quire.trace.read.trace import Trace, TraceRequest
 
 Arrivals = Literal["trace", "poisson", "at-once"]
+Hints = Literal["none", "finish", "exact"]
 MOST_PAGES = 1 << 27  # each takes about a hundred bytes here
 MOST_BLOCK = MOST_STRIDE = 1 << 20
 MOST_SPEED = 1e9
 ARRIVALS: tuple[Arrivals, ...] = ("trace", "poisson", "at-once")
+HINTS: tuple[Hints, ...] = ("none", "finish", "exact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class ReplaySettings:
     pace: Pace = USUAL
     slow: SlowPace | None = None  # of the coldest tier, if it is a slow one
     receipts: bool = False  # causes of misses; decides nothing
+    eviction_cost: EvictionCost = "tokens"  # as in CacheConfig
+    hints: Hints = "none"  # what is said of each request: whose it is, and when its text comes back
 
     def __post_init__(self) -> None:
         if any(tier.slow for tier in self.tiers) != (self.slow is not None):
@@ -100,11 +104,13 @@ class ReplaySettings:
             fact = "time would stand" if self.decode_stride < 1 else "no answer is that long"
             raise InputError(say(f"decode_stride {self.decode_stride}", fact, f"give at least 1, up to {MOST_STRIDE}"))
         if not 1 / MOST_SPEED <= self.speed <= MOST_SPEED:
-            fact = "nothing would arrive" if self.speed <= 0 else "it is no pace at which requests come"
+            fact = "nothing would arrive" if self.speed <= 0 else "it is not a pace of requests"
             cure = f"give a number above 0, of {1 / MOST_SPEED:g} to {MOST_SPEED:g}, or arrivals='at-once'"
             raise InputError(say(f"speed {self.speed!r}", fact, cure))
         if self.arrivals not in ARRIVALS:
-            raise InputError(say(f"arrivals {self.arrivals!r}", "it is no known way", f"use one of {ARRIVALS}"))
+            raise InputError(say(f"arrivals {self.arrivals!r}", "it is not a known way", f"use one of {ARRIVALS}"))
+        if self.hints not in HINTS:
+            raise InputError(say(f"hints {self.hints!r}", "they are not known hints", f"use one of {HINTS}"))
 
     def with_memory(self, name: str, num_bytes: int | str = 0, blocks: tuple[int, ...] = ()) -> ReplaySettings:
         """The same with another size of one tier; a new name is added as the coldest."""
@@ -143,7 +149,8 @@ class ReplaySettings:
                 raise InputError(say(f"memory of {tiers[0].name}", fact, "give more, or use smaller blocks"))
         return CacheConfig(
             tuple(tiers), self.block_size, groups, self._rows(trace), self._most_tokens(trace), self.max_chunk,
-            eviction=self.eviction, offload_min_priority=self.offload_min_priority, partial_reuse=self.partial_reuse,
+            eviction=self.eviction, eviction_cost=self.eviction_cost,
+            offload_min_priority=self.offload_min_priority, partial_reuse=self.partial_reuse,
             shadows=self.shadows, receipts=self.receipts, receipt_scopes=self._other_scopes(trace),
         )  # fmt: skip
 
@@ -187,6 +194,10 @@ class ReplaySettings:
             return Retention(ranges)
         return Retention(ranges, self.decode_priority)
 
+    def session(self, request: TraceRequest) -> str | None:
+        """Whose it is, if hints are given."""
+        return None if self.hints == "none" or request.session is None else str(request.session)
+
     def to_json(self) -> dict[str, Any]:
         """For the page and the JSON: plain values, in a fixed order."""
         memory = {tier.name: list(tier.blocks) or tier.num_bytes for tier in self.tiers}
@@ -217,4 +228,6 @@ class ReplaySettings:
                 "link_bytes_per_second": [self.pace.link(n) for n in range(1, len(self.tiers))],
             },
             **({} if self.slow is None else {"slow_tier": self.slow.to_json()}),
+            **({} if self.eviction_cost == "tokens" else {"eviction_cost": self.eviction_cost}),
+            **({} if self.hints == "none" else {"hints": self.hints}),
         }

@@ -35,9 +35,9 @@ class Layers:
     def __post_init__(self) -> None:
         if type(self.name) is not str or len(self.name) > LONGEST_NAME:
             raise self._wrong("name", f"write a text of at most {LONGEST_NAME} characters")
-        taken = "bytes_per_token" if self.snapshot_every is None else "state_bytes"
+        needed = "bytes_per_token" if self.snapshot_every is None else "state_bytes"
         for key in ("window", "sinks", "snapshot_every", "bytes_per_token", "state_bytes"):
-            number, least = getattr(self, key), 1 if key in (taken, "window") else 0
+            number, least = getattr(self, key), 1 if key in (needed, "window") else 0
             if number is None and key in ("window", "snapshot_every"):
                 continue
             if type(number) is not int or not least <= number <= MOST:
@@ -86,13 +86,13 @@ class ModelShape:
 
     def shares(self) -> tuple[float, ...]:
         """How a memory is divided between the groups: given shares first, the rest by typical use."""
-        given = sum(layers.share or 0 for layers in self.layers)
-        if given > 1 + 1e-9:
-            raise InputError(say(f"shape {self.name!r}", f"its shares add up to {given:g}", "make them 1 or less"))
+        shares = sum(layers.share or 0 for layers in self.layers)
+        if shares > 1 + 1e-9:
+            raise InputError(say(f"shape {self.name!r}", f"its shares add up to {shares:g}", "make them 1 or less"))
         typical = [layers.typical_bytes(self.typical_tokens) for layers in self.layers]
         rest = sum(use for use, layers in zip(typical, self.layers, strict=True) if layers.share is None)
         return tuple(
-            layers.share if layers.share is not None else (1 - given) * use / rest
+            layers.share if layers.share is not None else (1 - shares) * use / rest
             for use, layers in zip(typical, self.layers, strict=True)
         )
 

@@ -28,7 +28,7 @@ class SlowPace:
         for name, number in (("latency", self.latency), ("wait", self.wait)):
             if not 0 <= number <= MOST_SECONDS:
                 cure = f"give 0 or more, up to {MOST_SECONDS:g} s"
-                raise InputError(say(f"{name} {number!r} of a slow tier", "it is no time", cure))
+                raise InputError(say(f"{name} {number!r} of a slow tier", "it is not a time", cure))
 
     def to_json(self) -> dict[str, float]:
         """For the page and the JSON."""

@@ -35,12 +35,12 @@ def reasons(result: Json) -> list[str]:
     if not causes or not prompt:
         return []
     shares = {cause: count / prompt for cause, count in causes.items()}
-    told = ", ".join(f"{_NAMES[cause]} {share_text(share)}" for cause, share in shares.items() if share >= 0.0005)
-    lines = [f"Why the others were computed, of all prompt tokens: {told}."]
+    parts = ", ".join(f"{_NAMES[cause]} {share_text(share)}" for cause, share in shares.items() if share >= 0.0005)
+    lines = [f"Why the others were computed, of all prompt tokens: {parts}."]
     gone = sum(shares.get(cause, 0.0) for cause in _GONE)
-    found = [_repeated(misses, prompt), _scopes(shares), _states(result, shares), _windows(shares)]
-    found += [_memory(result, gone), _slow(shares)]
-    return lines + [line for line in found if line]
+    advice = [_repeated(misses, prompt), _scopes(shares), _states(result, shares), _windows(shares)]
+    advice += [_memory(result, gone), _slow(shares)]
+    return lines + [line for line in advice if line]
 
 
 def _repeated(misses: Json, prompt: int) -> str:

@@ -164,5 +164,5 @@ def _lines(found: Sweep, axis: str, xs: list[int]) -> list[PlotSeries]:
 
 def _words(point: Point, names: list[str]) -> list[str]:
     facts = point.settings.to_json()
-    return [value_text(facts[name]) if name == "eviction" else f"{name.replace('_', ' ')} {value_text(facts[name])}"
+    return [value_text(facts[name]) if name == "eviction" else f"{name.replace('_', ' ')} {value_text(facts.get(name))}"
             for name in names]  # fmt: skip

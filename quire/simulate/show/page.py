@@ -56,7 +56,7 @@ def plots(result: Json, baseline: Json | None = None) -> list[Plot]:
         return []
     if baseline is not None:
         return _differing(xs, series, joined(baseline.get("series") or {}))
-    found = [
+    figures = [
         _hits_by_tier(xs, series),
         _hits_by_group(xs, series),
         _use(xs, series),
@@ -64,7 +64,7 @@ def plots(result: Json, baseline: Json | None = None) -> list[Plot]:
         _overshoot("overshoot", "", xs, series),
         _moves(xs, series),
     ]
-    return [plot for plot in found if plot is not None]
+    return [plot for plot in figures if plot is not None]
 
 
 def _differing(xs: list[float], series: Json, other: Json) -> list[Plot]:

@@ -32,6 +32,7 @@ _FACTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("block_hit_rate", "hit rate, whole blocks of the trace", lambda share: share_text(share, 2)),
     ("tokens_saved", "prompt tokens not computed", count_text),
     ("tokens_computed", "prompt tokens computed", count_text),
+    ("compute_cost_mean", "cost of computing a prompt, in tokens at the start of one", count_text),
     ("lost_reuse_tokens", "tokens counted on and lost before admission", count_text),
     ("evictions", "evictions", count_text),
     ("dropped", "pages lost with their last copy", count_text),
@@ -124,19 +125,19 @@ def answer(result: Json) -> str:
     """The outcome in one sentence."""
     rate = result["hit_rate_of_trace"] if _some_refused(result) else result["hit_rate"]
     tiers = {name: share for name, share in (result.get("hit_rate_by_tier") or {}).items() if share}
-    found = ", ".join(f"{share_text(share)} from {name}" for name, share in tiers.items()) if len(tiers) > 1 else ""
+    sources = ", ".join(f"{share_text(share)} from {name}" for name, share in tiers.items()) if len(tiers) > 1 else ""
     first = ((result.get("model") or {}).get("ttft_ms") or {}).get("p50")
     soon = (
         "" if first is None or overload(result) else f"; half of the first tokens come within {time_text(first / 1000)}"
     )
-    return f"{share_text(rate)} of the prompt tokens were reused{f' ({found})' if found else ''}{soon}."
+    return f"{share_text(rate)} of the prompt tokens were reused{f' ({sources})' if sources else ''}{soon}."
 
 
 def told(result: Json) -> list[str]:
     """The outcome in plain words."""
     lines = [f"{count_text(result['requests'])} requests were replayed."]
     rate, tiers = result["hit_rate"], result.get("hit_rate_by_tier") or {}
-    found = ", ".join(f"{name} {share_text(share)}" for name, share in tiers.items())
+    sources = ", ".join(f"{name} {share_text(share)}" for name, share in tiers.items())
     if _some_refused(result):
         lines.append(
             f"{share_text(result['hit_rate_of_trace'])} of the trace's prompt tokens did not have to be computed; "
@@ -145,12 +146,15 @@ def told(result: Json) -> list[str]:
     which = "the prompt tokens of those that ran" if _some_refused(result) else "the prompt tokens"
     lines.append(
         f"{share_text(rate)} of {which} did not have to be computed: "
-        f"{count_text(result['tokens_saved'])} tokens" + (f" (by tier: {found})." if found else ".")
+        f"{count_text(result['tokens_saved'])} tokens" + (f" (by tier: {sources})." if sources else ".")
     )
     if result.get("settings", {}).get("trace_sharing") == "unknown":
         lines.append(UNSHARED)
     lines += reasons(result)
     lines.append(_promise(result))
+    if hints := result.get("hints"):
+        counts = ", ".join(f"{count_text(hints[name])} {name}" for name in ("soon", "later", "never") if name in hints)
+        lines.append(f"Hints when requests ended: {counts or 'none'}; of {count_text(hints.get('none', 0))} nothing.")
     if slow := result.get("slow_tier"):
         lines.append(_slow_tier(slow))
     up, down = result["onboarded_bytes"], result["offloaded_bytes"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from quire import QuireError
 from quire.simulate.play.sweep import Point, Sweep
-from quire.simulate.setup.replay_settings import Memory, ReplaySettings
+from quire.simulate.setup.replay_settings import HINTS, Memory, ReplaySettings
 from quire.simulate.setup.shape import ModelShape, find_shape
 from quire.simulate.show.causes import overload
 from quire.simulate.show.number_format import bytes_text, share_text, time_text, value_text
@@ -48,11 +48,12 @@ def many_sizes(found: Sweep) -> list[str]:
 def varied(found: Sweep) -> list[str]:
     """Names of the settings, memory aside, that differ between combinations."""
     every = [_facts(point) for point in found.points]
-    return [name for name in every[0] if any(one.get(name) != every[0][name] for one in every)]
+    names = dict.fromkeys(name for one in every for name in one)
+    return [name for name in names if any(one.get(name) != every[0].get(name) for one in every)]
 
 
 def _facts(point: Point) -> dict[str, Any]:
-    """Settings that are no sizes; rates of a link that is there in some combinations only are not told apart."""
+    """Settings that are not sizes; rates of a link that is there in some combinations only are not told apart."""
     facts = point.settings.to_json()
     facts["pace"] = {name: value for name, value in facts["pace"].items() if name != "link_bytes_per_second"}
     return {name: value for name, value in facts.items() if name not in ("memory", "slow_tier")}
@@ -65,6 +66,7 @@ def answers(found: Sweep) -> list[str]:
     lines = [_of_tier(ran, name, orders) for name in many_sizes(found)]
     if orders:
         lines.append(_of_order(ran))
+    lines += [_of_hints(ran, kind) for kind in HINTS[1:]]
     told = sorted([line for line in lines if line], key=lambda line: _NO_CHANGE in line)
     return told or [_best(ran)]
 
@@ -120,6 +122,25 @@ def _of_order(ran: Sequence[Point]) -> str:
     return f"The adaptive order instead of lru {_brings(less, more)}, at most (with {sizes})."
 
 
+def _of_hints(ran: Sequence[Point], kind: str) -> str:
+    def hints(point: Point) -> int:
+        return int(point.settings.hints != "none")
+
+    def rest(point: Point) -> object:
+        facts = {name: value for name, value in _facts(point).items() if name != "hints"}
+        return tuple(sorted(memory_of(point.settings).items())), str(facts)
+
+    pairs = _pairs([point for point in ran if point.settings.hints in ("none", kind)], hints, rest)
+    if not pairs:
+        return ""
+    less, more = max(pairs, key=lambda pair: abs(_rate(pair[1]) - _rate(pair[0])))
+    what = "Sessions and finish reasons as hints" if kind == "finish" else "Hints that know the trace's future"
+    cost = 1 - more.result["compute_cost"] / max(less.result["compute_cost"], 1)
+    sizes = ", ".join(f"{name} {bytes_text(size)}" for name, size in memory_of(more.settings).items())
+    computed = f", {share_text(abs(cost))} {'less' if cost > 0 else 'more'} computing"
+    return f"{what}: {_brings(less, more)}{computed if abs(cost) >= LEAST_POINTS else ''}, at most (with {sizes})."
+
+
 def _pairs(
     ran: Sequence[Point], size: Callable[[Point], int], rest: Callable[[Point], object]
 ) -> list[tuple[Point, Point]]:
@@ -143,18 +164,18 @@ def first_token(point: Point) -> float:
 def _brings(less: Point, more: Point) -> str:
     points = _rate(more) - _rate(less)
     verb = "adds" if points > 0 else "costs"
-    told = f"{verb} {100 * abs(points):.1f} points of hit rate" if abs(points) >= LEAST_POINTS else _NO_CHANGE
+    change = f"{verb} {100 * abs(points):.1f} points of hit rate" if abs(points) >= LEAST_POINTS else _NO_CHANGE
     if overload(less.result) or overload(more.result):
-        return told
+        return change
     soon = first_token(less) - first_token(more)
     if abs(soon) < LEAST_SECONDS:
-        return told
+        return change
     moved = f"takes {time_text(soon)} off" if soon > 0 else f"adds {time_text(-soon)} to"
-    return f"{told} and {moved} the median first token"
+    return f"{change} and {moved} the median first token"
 
 
 def combination_words(settings: ReplaySettings, names: Sequence[str]) -> str:
     """One combination, for a line."""
     facts = settings.to_json()
     sizes = [f"{name} {bytes_text(size)}" for name, size in memory_of(settings).items()]
-    return ", ".join([*sizes, *(f"{name.replace('_', ' ')} {value_text(facts[name])}" for name in names)])
+    return ", ".join([*sizes, *(f"{name.replace('_', ' ')} {value_text(facts.get(name))}" for name in names)])

@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.lasting import LastingChanges, LastingPages
+from quire.tiers.disk.calls.disk_watch import DiskWatch, WatchedFiles
 from quire.tiers.disk.calls.files import NO_ROOM, REAL_FILES, Files, RealFiles, make_folder, reason
 from quire.tiers.disk.calls.opening import open_within
 from quire.tiers.disk.calls.owner import FolderLock, model_folder
-from quire.tiers.disk.calls.watch import DiskWatch, WatchedFiles
 from quire.tiers.disk.log.frames import ManifestHead
-from quire.tiers.disk.log.load import Contents, only
 from quire.tiers.disk.log.manifest import EMPTY, NEW_NAME, Manifest
+from quire.tiers.disk.log.manifest_contents import Contents, only
 from quire.tiers.disk.log.mark import NO_MARK, read_mark
-from quire.tiers.disk.log.read import ReadManifest, read_manifest
+from quire.tiers.disk.log.read_manifest import ReadManifest, read_manifest
 from quire.tiers.disk.pages.slots import Unanswered
 from quire.tiers.disk.pages.tier import DiskIO, DiskTier
 from quire.tiers.disk.ranks.rank import DiskRank
@@ -45,7 +45,7 @@ VERIFY_AT_ONCE = 1024  # pages
 class OpenReport:
     """What was found when a folder was opened; all zero after a clean end."""
 
-    unfinished: int = 0  # bytes at the end of the log that are no whole record
+    unfinished: int = 0  # bytes at the end of the log that are not a whole record
     gaps: int = 0  # stretches of the log that are damaged, though a fence had covered them
     orphans: int = 0  # pages that were recorded under blocks which are lost
     unfenced: int = 0  # pages that no fence covered, and that turned out to be whole
@@ -128,8 +128,8 @@ class DiskFolder:
             ours = pages.group == group
             sums[ours], sound[ours] = self.tier.sums(group, pages.slot[ours])
         freed = changes.freed_group, changes.freed_slot
-        told = LastingChanges(*freed, changes.nodes, only(pages, sound))
-        sound[sound] = self.manifest.append(told, sums[sound])
+        recorded = LastingChanges(*freed, changes.nodes, only(pages, sound))
+        sound[sound] = self.manifest.append(recorded, sums[sound])
         self._freed = self._freed or len(changes.freed_slot) > 0
         freed_pool, page_pool = self._first_of[changes.freed_group], self._first_of[pages.group]
         for pool in np.unique(freed_pool).tolist():  # where another page is by now, of whatever group, it stays known

@@ -1,5 +1,5 @@
 """What a folder of pages may take: slots and manifest on the disk, an index in memory. Owns the numbers and what is
-refused for want of room, before any of it is taken. Opens nothing for good.
+refused for want of room, before any of it is taken. Keeps nothing open.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.reports.index_size import index_size
 from quire.tiers.disk.calls.files import Files
 from quire.tiers.disk.log.frames import ManifestHead
-from quire.tiers.disk.log.read import NAME
+from quire.tiers.disk.log.read_manifest import NAME
 from quire.tiers.disk.pages.slots import page_file, slot_bytes
 from quire.tiers.disk.ranks.rank import rank_folders
 
@@ -99,7 +99,7 @@ def _size_of(files: Files, path: Path) -> int:
 
 
 def _free_memory() -> int:
-    """Bytes that this machine could still use, as far as it tells."""
+    """Bytes that this machine could still use, as far as it says."""
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):

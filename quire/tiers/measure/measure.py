@@ -52,11 +52,11 @@ class Measured:
 
 
 def steps_of(places: int) -> int:
-    """How often `tell` is called for so many places."""
+    """How often `on_progress` is called for so many places."""
     return places * (ROUNDS * (2 + len(BATCHES)) + 1)
 
 
-def measure(place: Place, load: MeasureLoad, tell: Callable[[int], None] = lambda _: None) -> Measured:
+def measure(place: Place, load: MeasureLoad, on_progress: Callable[[int], None] = lambda _: None) -> Measured:
     """Write, read, read scattered, look up; and what follows from it."""
     dice = np.random.default_rng(0)
     pages = list(dice.integers(0, 256, (load.pages, load.page_bytes), np.uint8))
@@ -64,10 +64,10 @@ def measure(place: Place, load: MeasureLoad, tell: Callable[[int], None] = lambd
     order, mixed = list(range(load.pages)), dice.permutation(load.pages).tolist()
     largest = min(BATCHES[-1], load.pages)
     total = load.page_bytes * load.pages
-    write = _rate(lambda: _all(place.write, order, pages, largest), total, tell)
-    read = _rate(lambda: _all(place.read, order, into, largest), total, tell)
+    write = _rate(lambda: _all(place.write, order, pages, largest), total, on_progress)
+    read = _rate(lambda: _all(place.read, order, into, largest), total, on_progress)
     rates = {
-        batch: _rate(lambda size=batch: _all(place.read, mixed, into, size), total, tell)  # type: ignore[misc]
+        batch: _rate(lambda size=batch: _all(place.read, mixed, into, size), total, on_progress)  # type: ignore[misc]
         for batch in BATCHES
     }
     if any(not np.array_equal(into[at], pages[number]) for at, number in enumerate(mixed)):
@@ -75,11 +75,11 @@ def measure(place: Place, load: MeasureLoad, tell: Callable[[int], None] = lambd
     started = time.perf_counter()
     place.look_up(order)
     lookup = time.perf_counter() - started
-    first = min(_timed(lambda: place.read(mixed[:1], into[:1])) for _ in range(5))
-    tell(1)
+    first = min(_time(lambda: place.read(mixed[:1], into[:1])) for _ in range(5))
+    on_progress(1)
     best = max(rates.values())
     batch = next(size for size, rate in rates.items() if rate >= GOOD * best)
-    return _judged(place, load, (write, read, best), (lookup, first), batch)
+    return _judge(place, load, (write, read, best), (lookup, first), batch)
 
 
 def _all(
@@ -89,21 +89,21 @@ def _all(
         act(numbers[at : at + batch], pages[at : at + batch])
 
 
-def _rate(act: Callable[[], None], total: int, tell: Callable[[int], None]) -> float:
+def _rate(act: Callable[[], None], total: int, on_progress: Callable[[int], None]) -> float:
     best = float("inf")
     for _ in range(ROUNDS):
-        best = min(best, _timed(act))
-        tell(1)
+        best = min(best, _time(act))
+        on_progress(1)
     return total / best
 
 
-def _timed(act: Callable[[], None]) -> float:
+def _time(act: Callable[[], None]) -> float:
     started = time.perf_counter()
     act()
     return max(time.perf_counter() - started, 1e-9)
 
 
-def _judged(
+def _judge(
     place: Place, load: MeasureLoad, rates: tuple[float, float, float], times: tuple[float, float], batch: int
 ) -> Measured:
     write, read, scattered = rates

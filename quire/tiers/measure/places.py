@@ -18,7 +18,7 @@ import numpy as np
 
 from quire.core.records.errors import InputError, say
 from quire.tiers.base import Bytes
-from quire.tiers.digest import DIGEST_BYTES, TAG_BYTES
+from quire.tiers.page_digest import DIGEST_BYTES, TAG_BYTES
 
 PATIENCE = 60.0  # seconds for one batch
 
@@ -42,7 +42,7 @@ class Place(Protocol):
         ...
 
     def room(self) -> int | None:
-        """Bytes that pages could take here; None: nobody here knows."""
+        """Bytes that pages could take here; None: unknown."""
         ...
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class HostPlace:
             page[:] = self._arena[number]
 
     def look_up(self, numbers: Sequence[int]) -> None:
-        """An index that is no work."""
+        """An index that costs nothing."""
 
     def room(self) -> int | None:
         """Half of what is free now."""
@@ -120,7 +120,7 @@ class DiskPlace:
             os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def look_up(self, numbers: Sequence[int]) -> None:
-        """An index that is no work: its owner has it in memory."""
+        """An index that costs nothing: its owner has it in memory."""
 
     def room(self) -> int | None:
         """Four fifths of what is free now."""
@@ -142,7 +142,7 @@ class StorePlace:
         self._store: SharedStore = open_store(SharedConfig(place))
         self.name = self._store.name
         self._tag = os.urandom(TAG_BYTES)
-        self.look_up([0])  # a store that does not answer is told now
+        self.look_up([0])  # a store that does not answer fails now
 
     def _names(self, numbers: Sequence[int]) -> list[bytes]:
         return [self._tag + number.to_bytes(DIGEST_BYTES, "big") + bytes(2) for number in numbers]
@@ -173,6 +173,6 @@ class StorePlace:
         """Take out what was written."""
         from quire.tiers.shared import StoreError
 
-        with contextlib.suppress(StoreError):  # what is left is nobody's, and is evicted as such
+        with contextlib.suppress(StoreError):  # what is left is unreferenced, and is evicted
             self._store.remove_scope(self._tag, time.monotonic() + PATIENCE)
         self._store.close()

@@ -12,7 +12,7 @@ from threading import Lock
 from quire.tiers.base import Bytes
 
 MOST_NAMES = 1 << 17
-MOST_HASHES = 64  # of one name: whoever computes a text again may get other last bits
+MOST_HASHES = 64  # of one name: a text computed again may have other last bits
 _log = logging.getLogger("quire.shared")
 
 
@@ -40,7 +40,7 @@ class PageAudit:
                 self._hashes.popitem(last=False)
 
     def is_right(self, name: bytes, page: Bytes) -> bool:
-        """Whether a page may go out under a name. One that nobody noted may: an earlier process may have made it."""
+        """Whether a page may go out under a name. One without a note may: an earlier process may have made it."""
         mark = _hash(page)
         with self._lock:
             known = self._hashes.get(name)

@@ -20,7 +20,7 @@ class Erase:
         """Take them out."""
         try:
             self._removed.set_result(sum(self._client.remove_scope(tag, self._deadline) for tag in self._tags))
-        except Exception as wrong:  # told by `result`
+        except Exception as wrong:  # raised by `result`
             self._removed.set_exception(wrong)
 
     def dropped(self) -> None:

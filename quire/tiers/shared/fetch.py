@@ -4,7 +4,7 @@
                                                                  check ──► writer ──► copy ──► findable
 
 Bytes come into memory of their own first, so no slot is held while a store takes its time, and one that answers too
-late harms nobody. Only pages that going on needs are brought: of a window its last ones, of a state one snapshot.
+late does no harm. Only pages that going on needs are brought: of a window its last ones, of a state one snapshot.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from quire.core.records.groups import ALL
 from quire.core.records.plan import COLUMNS, Plan
 from quire.core.records.request import Request
 from quire.core.state.claim import Refusal
-from quire.tiers.digest import BlockDigests
-from quire.tiers.shared.calls.room import HostRoom
+from quire.tiers.page_digest import BlockDigests
+from quire.tiers.shared.calls.host_room import HostRoom
 from quire.tiers.shared.ground import Page, SharedGround
-from quire.tiers.shared.needs import Present, asked, needed, reach
+from quire.tiers.shared.needs import Present, needed_blocks, reach, useful_pages
 from quire.tiers.shared.stores.bad_pages import DAMAGE, UNUSABLE
 from quire.tiers.shared.stores.store import StoreMiss
 
@@ -65,7 +65,8 @@ class Fetch:
         return self._over or time.monotonic() >= self.deadline
 
     def when_done(self, act: Callable[[], None]) -> None:
-        """Call it when no more comes, on the thread that knows; at once if that is so already. A deadline is not told.
+        """Call it when no more comes, on the thread that knows; at once if that is so already. A deadline does not call
+        it.
 
         It is one: a second takes the first one's place.
         """
@@ -83,7 +84,7 @@ class Fetch:
             act()
 
     def close(self) -> None:
-        """Nobody needs it any more: what has not come stays away, what has come is held no longer."""
+        """It is not needed any more: what has not come stays away, what has come is held no longer."""
         with self._lock:
             self._closed = True
             found, self._found = self._found, None
@@ -113,7 +114,7 @@ class Fetch:
             self._end()
 
     def _settle(self) -> None:
-        """Room for pages that did not come, or that nobody waits for any more, is given back."""
+        """Room for pages that did not come, or that no request waits for any more, is given back."""
         with self._lock:
             keep = self._found is not None
             taken, self._taken = (self._taken, None) if not keep else (None, self._taken)
@@ -161,7 +162,7 @@ class Fetch:
         """Pages that are there, on every rank, and that get us further; block by block."""
         ground, groups, size = self._ground, self._ground.groups, self._ground.block_size
         limit = len(names[0])
-        pages = [(block, group) for block, group in asked(groups, have, limit, size) if not here[group][block]]
+        pages = [(block, group) for block, group in useful_pages(groups, have, limit, size) if not here[group][block]]
         present = [one.copy() for one in here]
         if not self._ask(pages, names, present):
             return []
@@ -170,13 +171,13 @@ class Fetch:
             self.why = self.why or StoreMiss.ABSENT
             ground.client.tally.missed(StoreMiss.ABSENT, len(pages))
             return []
-        need = [(block, nth) for nth, own in enumerate(groups) for block in needed(own, edge, size)]
+        need = [(block, nth) for nth, own in enumerate(groups) for block in needed_blocks(own, edge, size)]
         return sorted((block, nth) for block, nth in need if not here[nth][block])
 
     def _ask(self, pages: list[Page], names: Sequence[BlockDigests], present: Present) -> bool:
         """Note which pages are there on every rank; False: that cannot be known. Ends at a gap that nothing gets over.
 
-        A few first: most prompts that nobody has computed are told by their first blocks.
+        A few first: most prompts that were never computed show by their first blocks.
         """
         ground, start, count = self._ground, 0, FIRST_ASK
         whole = {nth for nth, group in enumerate(ground.groups) if group.tail(ground.block_size) == ALL}
@@ -198,7 +199,7 @@ class Fetch:
         """The edge, or an earlier one that the host has room for; `have` when there is none."""
         groups, size = self._ground.groups, self._ground.block_size
         while edge > have:
-            counts = [sum(not here[n][b] for b in needed(group, edge, size)) for n, group in enumerate(groups)]
+            counts = [sum(not here[n][b] for b in needed_blocks(group, edge, size)) for n, group in enumerate(groups)]
             slots = self._ground.by_pool(counts)
             if self._room.take(slots):
                 with self._lock:

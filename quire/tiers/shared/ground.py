@@ -19,10 +19,10 @@ from quire.core.outside.find import Found
 from quire.core.records.groups import LayerGroup
 from quire.core.records.plan import Kind, MoveColumn, Plan
 from quire.core.records.request import Request
-from quire.tiers.digest import BlockDigests
+from quire.tiers.page_digest import BlockDigests
 from quire.tiers.shared.calls.client import StoreClient
 from quire.tiers.shared.open_finds import OpenFinds
-from quire.tiers.shared.ranks import Answers, Place, Ranks
+from quire.tiers.shared.rank_parts import Answers, Place, Ranks
 from quire.tiers.shared.stores.bad_pages import BadPages
 from quire.tiers.shared.turns import Act, Turns
 
@@ -44,7 +44,7 @@ class SharedGround:
     rank: int  # of the memory here, where every rank has a cache of its own
     batch_bytes: int
     finds: OpenFinds
-    turns: Turns | None = None  # of whoever makes plans, where others must not
+    turns: Turns | None = None  # of the thread that makes plans, where others must not
     known: KnownPages = field(default_factory=lambda: KnownPages())
     bad: BadPages = field(default_factory=BadPages)  # in the store: to be sent again, although it has them
     forgets: int = 0  # how often something was forgotten: what was under way then is given up
@@ -133,8 +133,8 @@ class SharedGround:
     def in_turn(self, act: Act, deadline: float) -> bool:
         """Do something that makes a plan, when it is its turn; False: that did not come before the deadline.
 
-        Where nobody else's moves can be in that plan it is done at once. What has to make room for a page is then
-        dropped, in place of going down: nobody here can carry it.
+        Where no other moves can be in that plan it is done at once. What has to make room for a page is then
+        dropped, in place of going down: nothing here could carry it.
         """
         if self.turns is not None:
             return self.turns.call(act, deadline)
@@ -170,7 +170,7 @@ class SharedGround:
 
 
 def _touched(plan: Plan, pool_of: Sequence[int], reading: bool) -> set[Place]:
-    """Slots whose bytes a plan changes, by pool; unless somebody only reads, those that it reads as well."""
+    """Slots whose bytes a plan changes, by pool; unless the caller only reads, those that it reads as well."""
     moves = plan.moves
     pool, kind = np.array(pool_of)[moves[:, MoveColumn.GROUP]], moves[:, MoveColumn.KIND]
     from_ = np.full(len(moves), True) if not reading else kind == Kind.EXCHANGE
@@ -182,7 +182,7 @@ def _touched(plan: Plan, pool_of: Sequence[int], reading: bool) -> set[Place]:
 
 
 class KnownPages:
-    """Pages that the store had lately, so that nobody asks again: bounded, and for a while only."""
+    """Pages that the store had lately, so that it is not asked again: bounded, and for a while only."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[bytes, float] = OrderedDict()
@@ -205,7 +205,7 @@ class KnownPages:
                 self._seen.pop(name, None)
 
     def clear(self) -> None:
-        """Nobody knows."""
+        """Forget it: unknown again."""
         with self._lock:
             self._seen.clear()
 

@@ -12,12 +12,12 @@ from quire.core.records.groups import ALL, LayerGroup
 Present = list[NDArray[np.bool_]]  # by group: which blocks are there
 
 
-def needed(group: LayerGroup, edge: int, size: int) -> list[int]:
+def needed_blocks(group: LayerGroup, edge: int, size: int) -> list[int]:
     """Blocks of a group that going on behind block `edge` - 1 reads, ascending."""
     return [block for span in group.needs_at(edge * size, size) for block in range(span.start, min(span.end, edge))]
 
 
-def asked(groups: Sequence[LayerGroup], have: int, limit: int, size: int) -> list[tuple[int, int]]:
+def useful_pages(groups: Sequence[LayerGroup], have: int, limit: int, size: int) -> list[tuple[int, int]]:
     """(block, group) of all pages that could help to get from `have` blocks to some edge up to `limit`, ascending."""
     pairs: set[tuple[int, int]] = set()
     for nth, group in enumerate(groups):
@@ -36,6 +36,6 @@ def reach(groups: Sequence[LayerGroup], present: Present, have: int, limit: int,
             limit = min(limit, int(gap[0]) if len(gap) else limit)
     bounded = [pair for pair in zip(groups, present, strict=True) if pair[0].tail(size) != ALL]
     for edge in range(limit, have, -1):
-        if all(there[needed(group, edge, size)].all() for group, there in bounded):
+        if all(there[needed_blocks(group, edge, size)].all() for group, there in bounded):
             return edge
     return have

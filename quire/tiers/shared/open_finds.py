@@ -1,7 +1,7 @@
-"""Open finds: those of the threads between a cache and a store, counted. Whoever plans around them may ask.
+"""Open finds: those of the threads between a cache and a store, counted. A planner may ask about them.
 
 A find keeps pages where they are for a moment, on the device too. Who finds no room for a request meanwhile has to try
-again before he believes it: `mark` before and after tells whether anything was held in between.
+again before it believes it: two marks, before and after, say whether anything was held in between.
 """
 
 from __future__ import annotations

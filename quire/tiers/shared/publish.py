@@ -1,4 +1,4 @@
-"""Publish: send the pages of a text that was served to a shared store, on a thread of its own. Slows nobody.
+"""Publish: send the pages of a text that was served to a shared store, on a thread of its own. No step waits for it.
 
     leave out what the store has ──► find, copy, batch by batch ──► put
                      and is sound, as far as is known here
@@ -20,14 +20,14 @@ from quire.core.outside.find import Found
 from quire.core.records.groups import ALL
 from quire.core.records.identity import Scope
 from quire.core.records.request import Request
-from quire.tiers.digest import BlockDigests
+from quire.tiers.page_digest import BlockDigests
 from quire.tiers.shared.calls.quota import QuotaAccounts
 from quire.tiers.shared.ground import Page, SharedGround
-from quire.tiers.shared.needs import needed
-from quire.tiers.shared.ranks import Place
+from quire.tiers.shared.needs import needed_blocks
+from quire.tiers.shared.rank_parts import Place
 from quire.tiers.shared.stores.store import StoreMiss
 
-PATIENCE = 5.0  # seconds for one batch; whoever sends waits for nobody's step
+PATIENCE = 5.0  # seconds for one batch; no step waits for it
 MOST_COUNTED = 1 << 16  # blocks whose uses are remembered
 
 
@@ -61,7 +61,7 @@ class Publish:
     ground: SharedGround
     uses: UseCounts
     accounts: QuotaAccounts
-    label_of: Callable[[Scope], str]  # somebody else's: called here, where it may take its time or fail
+    label_of: Callable[[Scope], str]  # the caller's: called here, where it may take its time or fail
     request: Request
     edges: tuple[int, ...]  # tokens after which others may go on, besides the end
     label: str = ""
@@ -103,18 +103,18 @@ class Publish:
             ground.client.tally.dropped(StoreMiss.BUSY, edge)
             return
         pages = sorted(
-            (block, nth) for nth, group in enumerate(ground.groups) for block in needed(group, edge, size)
+            (block, nth) for nth, group in enumerate(ground.groups) for block in needed_blocks(group, edge, size)
             if self._is_wanted(names[0].page(block, nth), enough[block])
         )  # fmt: skip
         if not pages:
             return
         asks = [one.page(*page) for one in names for page in pages]
-        told = ground.client.exists_many(asks, time.monotonic() + PATIENCE)
-        if isinstance(told, StoreMiss):
-            ground.client.tally.dropped(told, len(pages))
+        there = ground.client.exists_many(asks, time.monotonic() + PATIENCE)
+        if isinstance(there, StoreMiss):
+            ground.client.tally.dropped(there, len(pages))
             return
         there = [  # with every rank's part, each of them sound
-            all(told[nth :: len(pages)]) and asks[nth] not in ground.bad for nth in range(len(pages))
+            all(there[nth :: len(pages)]) and asks[nth] not in ground.bad for nth in range(len(pages))
         ]
         ground.known.add(name for name, is_there in zip(asks, there, strict=False) if is_there)
         missing = [page for page, is_there in zip(pages, there, strict=True) if not is_there]
@@ -178,7 +178,7 @@ class Publish:
 
 
 class _NoTurn(Exception):
-    """Whoever makes plans had no time."""
+    """The owner of the plans had no time."""
 
 
 def _places(found: Found, batch: list[Page]) -> dict[Page, Place]:

@@ -23,20 +23,20 @@ from quire.core.records.identity import Scope
 from quire.core.records.memory import parse_bytes
 from quire.core.records.request import Request
 from quire.tiers.base import Tier, check_pools
-from quire.tiers.digest import check_fingerprint, scope_tag
+from quire.tiers.page_digest import check_fingerprint, scope_tag
 from quire.tiers.shared.audit import PageAudit
 from quire.tiers.shared.calls.client import StoreClient
 from quire.tiers.shared.calls.counters import StoreCounts
 from quire.tiers.shared.calls.crew import Crew
+from quire.tiers.shared.calls.host_room import HostRoom
 from quire.tiers.shared.calls.quota import QuotaAccounts
-from quire.tiers.shared.calls.room import HostRoom
 from quire.tiers.shared.erase import Erase
 from quire.tiers.shared.fetch import Fetch
 from quire.tiers.shared.ground import SharedGround
 from quire.tiers.shared.open_finds import OpenFinds
 from quire.tiers.shared.publish import Publish, UseCounts
-from quire.tiers.shared.ranks import Ranks, SharedRank, TiersRank
-from quire.tiers.shared.settings import SharedConfig, open_store
+from quire.tiers.shared.rank_parts import Ranks, SharedRank, TiersRank
+from quire.tiers.shared.shared_config import SharedConfig, open_store
 from quire.tiers.shared.stores.store import SharedStore, StoreMiss
 from quire.tiers.shared.turns import Turns
 
@@ -95,7 +95,7 @@ class SharedCache:
 
     @property
     def stopped(self) -> int:
-        """Threads of its own that have ended, though nobody closed it."""
+        """Threads of its own that have ended though it is open."""
         return self._fetchers.stopped + self._senders.stopped
 
     def fetch(self, request: Request, wait: float | None = None) -> Fetch:
@@ -145,7 +145,7 @@ class SharedCache:
         """Forget a tenant, adapter or epoch: here, and every page in the store of the scopes known here that it covers.
 
         StoreError: the store did not answer, and may still have some. Scopes that this process has never seen, such
-        as this tenant under an adapter that only others serve, are not known here: tell the others as well.
+        as this tenant under an adapter that only others serve, are not known here: call it on the others as well.
         """
         self._check_open("forget")
         self._ground.forgets += 1  # before the cache forgets: what is under way finds one or the other

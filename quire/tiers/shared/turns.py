@@ -1,8 +1,8 @@
-"""Turns: acts that must not fall between the steps of whoever makes plans, handed to him by other threads.
+"""Turns: acts that must not fall between the steps of the thread that makes plans, handed to it by others.
 
     another thread: call(act) ... waits          the owner, between two steps: run(carry) ── act() ── its plan, in order
 
-A commit of a recurrent state leaves a copy that the next plan carries, whoever asks for that plan: only its owner can
+A commit of a recurrent state leaves a copy that the next plan carries, on any thread's behalf: only its owner can
 run plans in the order they were made. Knows no engine and no store.
 """
 
@@ -20,7 +20,7 @@ Act = Callable[[], Plan]
 
 
 class _Asked:
-    """One act, and whether somebody has begun it or given it up."""
+    """One act, and whether it was begun or given up."""
 
     __slots__ = ("act", "done", "taken", "wrong")
 
@@ -30,19 +30,19 @@ class _Asked:
 
 
 class Turns:
-    """Acts that wait for their turn; `tell`, if there is one, hears of each, on the thread that asks."""
+    """Acts that wait for their turn; `on_wait` is called for each, on the thread that asks."""
 
-    def __init__(self, tell: Callable[[], None] = lambda: None) -> None:
-        self._tell = tell
+    def __init__(self, on_wait: Callable[[], None] = lambda: None) -> None:
+        self._on_wait = on_wait
         self._asked: deque[_Asked] = deque()
         self._lock = Lock()
         self.closed = False
 
     def call(self, act: Act, deadline: float) -> bool:
-        """Let the owner do it and carry its plan; False: he had no time before the deadline, and it was not done."""
+        """Let the owner do it and carry its plan; False: it had no time before the deadline, and it was not done."""
         asked = _Asked(act)
         self._asked.append(asked)
-        self._tell()
+        self._on_wait()
         while not asked.done.wait(min(LOOK, max(0.0, deadline - time.monotonic()))):
             with self._lock:
                 if not asked.taken and (self.closed or time.monotonic() >= deadline):
@@ -62,7 +62,7 @@ class Turns:
                 asked.taken = True
             try:
                 carry(asked.act())
-            except Exception as wrong:  # told to who asked: it is not the owner's fault
+            except Exception as wrong:  # raised to the caller: it is not the owner's fault
                 asked.wrong = wrong
             finally:
                 asked.done.set()

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections import deque
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.records.identity import Scope
+from quire.trace.record.trace_writer import Interruption
 
 Int32 = NDArray[np.int32]
 KEPT = 4  # prompts to compare with
@@ -26,14 +27,6 @@ SHIFT = 16  # tokens by which an interruption may change the length
 WIDEST = 64  # tokens of an interruption
 LEAST_EQUAL = 32  # tokens behind it
 MOST_PLACES = 4096  # that are kept for the medians
-
-
-class Interruption(NamedTuple):
-    """Equal tokens, a few different ones, and many equal ones again."""
-
-    position: int
-    width: int
-    equal_after: int
 
 
 class PromptDifferences:
@@ -49,15 +42,16 @@ class PromptDifferences:
         self._interrupted = 0
         self._places: deque[Interruption] = deque(maxlen=MOST_PLACES)
 
-    def add(self, tokens: Int32, scope: Scope) -> None:
-        """One more prompt."""
+    def add(self, tokens: Int32, scope: Scope) -> Interruption | None:
+        """One more prompt; where it was interrupted, if it was compared and is."""
         self._seen += 1
         mine = tokens[:LONGEST].copy()
-        if self._recent and (self._seen <= ALL_UP_TO or self._seen % THEN_EVERY == 0):
-            self._compare(mine, scope)
+        looks = bool(self._recent) and (self._seen <= ALL_UP_TO or self._seen % THEN_EVERY == 0)
+        difference = self._compare(mine, scope) if looks else None
         self._recent.append((scope, mine))
+        return difference
 
-    def _compare(self, mine: Int32, scope: Scope) -> None:
+    def _compare(self, mine: Int32, scope: Scope) -> Interruption | None:
         self._compared += 1
         self._tokens += len(mine)
         near = max((_common(mine, other) for where, other in self._recent if where == scope), default=0)
@@ -67,31 +61,32 @@ class PromptDifferences:
         if far // self._size > near // self._size:
             self._other_scope += 1
             self._other_scope_tokens += far - near
-        found = [_interruption(mine, other, _common(mine, other)) for _, other in self._recent]
-        best = max((one for one in found if one is not None), key=lambda one: one.equal_after, default=None)
+        interruptions = [_interruption(mine, other, _common(mine, other)) for _, other in self._recent]
+        best = max((one for one in interruptions if one is not None), key=lambda one: one.equal_after, default=None)
         if best is not None:
             self._interrupted += 1
             self._places.append(best)
+        return best
 
     def summary(self) -> dict[str, Any]:
         """As it stands in the end mark of a trace."""
         if not self._compared:
             return {}
-        told: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "requests": self._compared,
             "tokens": self._tokens,
             "equal_tokens": self._shared,
             "equal_tokens_in_whole_blocks": self._shared_blocks,
         }
         if self._other_scope:
-            told["equal_in_another_scope"] = {"requests": self._other_scope, "tokens": self._other_scope_tokens}
+            facts["equal_in_another_scope"] = {"requests": self._other_scope, "tokens": self._other_scope_tokens}
         if self._interrupted:
             columns = zip(*self._places, strict=True)
             position, width, after = (round(median(numbers)) for numbers in columns)
-            told["interrupted"] = {
+            facts["interrupted"] = {
                 "requests": self._interrupted, "at_token": position, "tokens": width, "equal_after": after
             }  # fmt: skip
-        return told
+        return facts
 
 
 def _common(one: Int32, other: Int32) -> int:

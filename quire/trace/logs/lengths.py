@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from quire.trace.logs.arrival_times import ArrivalTimes, column
-from quire.trace.logs.fields import INPUT_COUNTS, OUTPUT_COUNTS, Fields, count_of
+from quire.trace.prompts.arrival_times import ArrivalTimes, column
+from quire.trace.prompts.fields import INPUT_COUNTS, OUTPUT_COUNTS, Fields, count_of
 from quire.trace.read.lines import LONGEST, MOONCAKE_BLOCK, MOST_BLOCKS, Wrong
 from quire.trace.record.trace_writer import TraceRecord
 
@@ -32,10 +32,10 @@ class LengthLog:
     def begin_table(self, text: bytes) -> None:
         """The header line of a table."""
         names = _cells(text)
-        found = column(names, INPUT_COLUMNS), column(names, OUTPUT_COLUMNS)
-        if found[0] is None or found[1] is None:
+        columns = column(names, INPUT_COLUMNS), column(names, OUTPUT_COLUMNS)
+        if columns[0] is None or columns[1] is None:
             raise Wrong("it is neither a JSON object nor the header of a table with lengths", CURE)
-        self._columns = names, found[0], found[1]
+        self._columns = names, columns[0], columns[1]
 
     def read_row(self, text: bytes) -> TraceRecord:
         """One row of the table."""
@@ -70,7 +70,7 @@ def _cells(text: bytes) -> list[str]:
     try:
         rows = list(csv.reader([text.decode("utf-8-sig")], strict=True))
     except (UnicodeDecodeError, csv.Error) as wrong:
-        raise Wrong(f"it is no row of a table ({wrong})", CURE) from None
+        raise Wrong(f"it is not a row of a table ({wrong})", CURE) from None
     return [cell.strip() for cell in rows[0]] if rows else []
 
 

@@ -1,31 +1,36 @@
-"""make: files of logged requests, lengths or traces become one trace, line after line, in bounded memory.
+"""make: files of logged requests, lengths, traces or recorded sessions become one trace, in bounded memory.
 
-The first line of a file tells what it has; all files of one trace have the same. Prints nothing.
+The first line of a file says what it has; all files of one trace have the same. Prints nothing.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from quire.core.records.errors import InputError, say
+from quire.trace.logs.aiperf import AIPerfTurns
 from quire.trace.logs.arrival_order import ArrivalOrder
-from quire.trace.logs.arrival_times import ArrivalTimes
-from quire.trace.logs.fields import INPUT_COUNTS, Fields, body_of, count_of
 from quire.trace.logs.joined import JoinedTraces
 from quire.trace.logs.lengths import LengthLog
-from quire.trace.logs.prompt_tokenizer import PromptTokenizer
-from quire.trace.logs.request_log import RequestLog
 from quire.trace.logs.request_maker import RequestMaker
+from quire.trace.logs.session_lines import LineFormat, read_lines
+from quire.trace.logs.sessions import TRACELAB, WEKA, Begin, Read, SessionMix, as_recorded, begins
+from quire.trace.logs.tracelab import TraceLabRounds
+from quire.trace.logs.weka import files_of, read_weka
+from quire.trace.prompts.arrival_times import ArrivalTimes
+from quire.trace.prompts.fields import INPUT_COUNTS, Fields, body_of, count_of
+from quire.trace.prompts.log_lines import LONGEST_LOG_LINE, read_object, take_ids
+from quire.trace.prompts.prompt_tokenizer import PromptTokenizer
+from quire.trace.prompts.request_log import RequestLog
 from quire.trace.read.lines import LONGEST, LineReader, TraceError, Wrong
 from quire.trace.read.streams import STDIN, BrokenStream, open_lines
 from quire.trace.record.block_ids import TraceKey
 from quire.trace.record.trace_writer import TraceRecord, TraceWriter, iso_text
 
-LONGEST_LOG_LINE = 1 << 25  # bytes
 BLOCK_SIZE = 16  # tokens, of logs: that of most engines
 KEPT_ERRORS = 10
 REQUESTS, LENGTHS, TRACE = "requests", "lengths", "traces"
@@ -39,18 +44,20 @@ class MakeOptions:
     block_size: int | None = None  # None: 16 for logs, else as it is
     time_field: str | None = None
     time_unit: str | None = None
-    rate: float | None = None  # requests per second, where a log has no times
+    rate: float | None = None  # requests per second, where a log has no times; of sessions, how many begin
     scope_fields: tuple[str, ...] = ()
+    session_field: str | None = None  # None: one of the usual names
     skip_bad: bool = False
     limit: int | None = None
     drop_tools: bool = False  # that the template does not print
+    seed: int = 0  # of when sessions begin
 
     def __post_init__(self) -> None:
         for name, value, most in (("block_size", self.block_size, LONGEST), ("limit", self.limit, 1 << 62)):
             if value is not None and not 1 <= value <= most:
                 raise InputError(say(f"--{name.replace('_', '-')} {value}", "it is out of range", f"give 1 to {most}"))
         if self.rate is not None and not 0 < self.rate < float("inf"):
-            raise InputError(say(f"--rate {self.rate}", "it is no rate", "give requests per second, above 0"))
+            raise InputError(say(f"--rate {self.rate}", "it is not a rate", "give requests per second, above 0"))
 
 
 @dataclass(slots=True)
@@ -66,6 +73,12 @@ class Made:
     summary: dict[str, Any] = field(default_factory=dict)  # of the end mark
     notes: list[str] = field(default_factory=list)
 
+    def skip(self, wrong: TraceError) -> None:
+        """One more that is left out."""
+        self.skipped += 1
+        if len(self.errors) < KEPT_ERRORS:
+            self.errors.append(wrong)
+
 
 class Maker:
     """Makes one trace."""
@@ -78,7 +91,7 @@ class Maker:
         self._order = ArrivalOrder(self._put)
         folder = options.tokenizer
         size = options.block_size or BLOCK_SIZE
-        log = RequestLog(times, options.scope_fields)
+        log = RequestLog(times, options.scope_fields, options.session_field)
         opener = None if folder is None else lambda: PromptTokenizer(folder)
         self._requests = RequestMaker(log, opener, key, size, self._order.add, drop_tools=options.drop_tools)
         self._lengths = LengthLog(times, options.block_size)
@@ -126,9 +139,7 @@ class Maker:
     def _bad(self, wrong: TraceError) -> None:
         if not self._options.skip_bad:
             raise wrong
-        self.made.skipped += 1
-        if len(self.made.errors) < KEPT_ERRORS:
-            self.made.errors.append(wrong)
+        self.made.skip(wrong)
 
     def _understand(self, text: bytes, reader: LineReader) -> int:
         """One line of whatever the file has; how many requests it was."""
@@ -142,14 +153,15 @@ class Maker:
             self._open(LENGTHS)
             self._table = True
             return 0
-        fields = _object(text)
+        short, ids = take_ids(text)
+        fields = read_object(short)
         if not self._opened:
             self._open(_kind(fields))
             if self.made.kind == TRACE:
                 self._joined.begin(reader)
                 return self._joined.add(text)
         if self.made.kind == REQUESTS:
-            return self._requests.add(fields)
+            return self._requests.add(fields, ids)
         self._order.add(self._lengths.read(fields))
         return 1
 
@@ -177,19 +189,19 @@ class Maker:
         self._requests.flush()
         self._order.end()
         made.late = self._order.num_late
-        told = {name: count for name, count in (("skipped", made.skipped), ("late", made.late)) if count}
+        losses = {name: count for name, count in (("skipped", made.skipped), ("late", made.late)) if count}
         if made.kind == REQUESTS:
-            told |= self._requests.summary()
-        made.summary = told
+            losses |= self._requests.summary()
+        made.summary = losses
         made.requests = self._writer.num_requests if self._writer is not None else self._joined.num_requests
         if not made.requests:
             raise InputError(
                 say("a trace", "there are no requests in what was read", "see docs/trace.md for the forms")
             )
         if self._writer is not None:
-            self._writer.end(told)
+            self._writer.end(losses)
             made.times = self._times.told()
-        self._joined.end(told)
+        self._joined.end(losses)
         made.notes = [*self._requests.notes, *self._joined.notes]
         return made
 
@@ -207,14 +219,57 @@ def make(
     return maker.end()
 
 
-def _object(text: bytes) -> Fields:
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError) as wrong:
-        raise Wrong(f"it is not JSON ({type(wrong).__name__})", "write one JSON object per line") from None
-    if not isinstance(fields, dict):
-        raise Wrong("it is no JSON object", "write one JSON object per line")
-    return fields
+def make_sessions(
+    source: str, inputs: Sequence[str], options: MakeOptions, write: Callable[[bytes], object],
+    passed: Callable[[int], None] | None = None,
+) -> Made:  # fmt: skip
+    """One trace of recorded agent sessions, which begin at `options.rate` per second, or as they did."""
+    made = Made(source)
+
+    def skip(wrong: TraceError) -> None:
+        if not options.skip_bad:
+            raise wrong
+        made.skip(wrong)
+
+    mix, writer = SessionMix(options.block_size, skip), None
+    for record in mix.records(_begins(source, inputs, options, made, skip, passed)):
+        if writer is None:
+            header = {"block_size": mix.block_size, "from": source}
+            if options.rate is not None:
+                header["arrivals"] = {"sessions_per_second": options.rate, "model": "poisson", "seed": options.seed}
+            writer = TraceWriter(write, header)
+        writer.add(record.line(0.0))
+        if writer.num_requests == options.limit:
+            break
+    if writer is None:
+        raise InputError(say("a trace", "there are no requests in what was read", "see docs/trace.md for the forms"))
+    made.requests = writer.num_requests
+    made.summary = {"sessions": mix.num_sessions} | ({"skipped": made.skipped} if made.skipped else {})
+    writer.end(made.summary)
+    return made
+
+
+def _begins(
+    source: str, inputs: Sequence[str], options: MakeOptions, made: Made, skip: Callable[[TraceError], None],
+    passed: Callable[[int], None] | None,
+) -> list[Begin]:  # fmt: skip
+    """The sessions of all inputs, and when each begins."""
+    if source == WEKA:
+        reads: list[Read] = [partial(read_weka, path, passed) for path in files_of(list(inputs))]
+        known = None
+    else:
+        form: LineFormat = (TraceLabRounds if source == TRACELAB else AIPerfTurns)(options.block_size)
+        read_lines(inputs, form, skip, passed)
+        found = form.sessions()
+        reads, known, made.notes = [one.read for one in found], as_recorded(found), list(form.notes)
+    if options.rate is not None:
+        made.times = f"sessions begin at {options.rate * 3600:g} an hour, at random (seed {options.seed})"
+        return begins(reads, options.rate, options.seed)
+    if known is None and reads:
+        cure = "pass --rate, such as 30/h: how many sessions begin"
+        raise InputError(say("a trace of sessions", "nothing says how soon after each other they begin", cure))
+    made.times = "as they were recorded"
+    return known or []
 
 
 def _kind(fields: Fields) -> str:

@@ -3,8 +3,9 @@
 mooncake   {"timestamp": ms, "input_length": n, "output_length": n, "hash_ids": [id, ...]}
 quire      {"time_ms": ms, "prompt": [[part, tokens], ...], "output_tokens": n, "scope": {...}, "priority": n,
             "retain": [[start, end, priority, seconds], ...], "reuse": true}
+both       {"session": id, "finish": "tool_calls", "back": "soon", "interrupted": [token, tokens, equal ones after it]}
 
-A line of Mooncake's may carry what `quire trace` says of the whole file: {"quire": {"block_size": n, ...}}.
+A line may carry what `quire trace` says of the whole file: {"quire": {"trace": version, "block_size": n, ...}}.
 """
 
 from __future__ import annotations
@@ -14,20 +15,25 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from quire.core.records.errors import InputError, QuireError, say
+from quire.core.records.hint_words import BACKS, Back
 from quire.core.records.identity import Scope
 from quire.core.records.retain import RetainRange, Retention
-from quire.trace.record.trace_writer import FIELD
+from quire.trace.record.trace_writer import FIELD, VERSION, Interruption, is_reason
 from quire.trace.units import cut, shown
 
 LONGEST = 1 << 24  # tokens of one prompt or answer
 LONGEST_LINE = 1 << 22  # bytes
 MOST_BLOCKS = LONGEST_LINE // 21  # hash ids of one line, each of up to 19 digits
-MOONCAKE_BLOCK = 512  # tokens per hash id, unless the trace or somebody else says
+LATEST = 1e15  # ms: when a request may come
+MOONCAKE_BLOCK = 512  # tokens per hash id, unless the trace or the caller says
 LONGEST_ID = 200  # characters
 PLAIN = Scope()
 FROM_LOG = "make a trace of it first: quire trace make LOG -o TRACE --tokenizer FOLDER (docs/trace.md)"
 _SCOPE = ("lora", "salt", "epoch")
-_FIELDS = {"time_ms", "prompt", "output_tokens", "scope", "priority", "retain", "reuse", "id"}
+_FIELDS = {
+    "time_ms", "prompt", "output_tokens", "scope", "priority", "retain", "reuse", "id", "session", "finish",
+    "back", "interrupted", FIELD,
+}  # fmt: skip
 
 
 class TraceError(InputError):
@@ -47,7 +53,7 @@ class TraceLine:
 
     number: int
     time: float  # s
-    names: list[int | str | None]  # of the prompt's parts; None: shared with nobody
+    names: list[int | str | None]  # of the prompt's parts; None: shared with no other
     sizes: list[int]  # their tokens; empty: all of the trace's block, the last one cut to length
     length: int
     output: int
@@ -57,6 +63,10 @@ class TraceLine:
     reuse: bool = True
     id: str | None = None
     scope_id: int | None = None  # of a trace of hash ids: which scope its ids are of
+    session: int | str | None = None  # which conversation or agent
+    finish: str | None = None  # why its answer ended
+    interrupted: Interruption | None = None
+    back: Back | None = None  # when its text comes back, as was said
 
 
 class Wrong(Exception):
@@ -68,10 +78,11 @@ class LineReader:
 
     def __init__(self, name: str, unit: int | None = None) -> None:
         self.name = name
-        self.unit = unit  # None: nobody has said yet
+        self.unit = unit  # None: not known yet
         self.lengths_only = False
         self.said: dict[str, Any] = {}  # by the trace of itself: the newest
         self.number = 0
+        self.version = VERSION  # of the trace; where it says none, as one that is written today
         self.kind: Literal["mooncake", "quire"] | None = None
 
     def wrong(self, fact: str, cure: str, ahead: int = 0) -> TraceError:
@@ -90,7 +101,12 @@ class LineReader:
             kind = _kind(fields)
             if self.kind not in (None, kind):
                 raise Wrong(f"it is a line of {kind}'s format in a trace of {self.kind}'s", "split the file")
+            if FIELD in fields:
+                self._hear(fields[FIELD], kind)
             line = self._mooncake(fields) if kind == "mooncake" else self._quire(fields)
+            if self.version > 1:
+                line.session, line.finish = _session(fields), _finish(fields)
+                line.interrupted, line.back = _interrupted(fields), _back(fields)
         except Wrong as wrong:
             raise self.wrong(*wrong.args) from None
         except QuireError as wrong:
@@ -100,8 +116,6 @@ class LineReader:
         return line
 
     def _mooncake(self, fields: dict[str, Any]) -> TraceLine:
-        if FIELD in fields:
-            self._hear(fields[FIELD])
         unit = self.unit or MOONCAKE_BLOCK
         time = _time(fields, "timestamp")
         length = _whole(fields, "input_length", 1)
@@ -118,11 +132,13 @@ class LineReader:
         scope = fields.get("scope")
         return TraceLine(self.number, time, ids, [], length, output, scope_id=scope if type(scope) is int else None)
 
-    def _hear(self, said: Any) -> None:
+    def _hear(self, said: Any, kind: str) -> None:
         """What the trace says of itself, at its first line or its last."""
         if not isinstance(said, dict):
             raise Wrong(f"{FIELD} is {_short(said)}", "give an object, or leave it out")
-        if "block_size" in said:
+        if "trace" in said:
+            self.version = _version(said["trace"])
+        if "block_size" in said and kind == "mooncake":
             size = _whole(said, "block_size", 1)
             if self.unit not in (None, size):
                 fact = f"the trace's block size is {size} here, and {self.unit} was given or is that of lines before"
@@ -153,6 +169,15 @@ class LineReader:
             self.number, _time(fields, "time_ms"), names, sizes, length, output, _scope(fields.get("scope")),
             _priority(fields), _retain(fields), reuse, _id(fields),
         )  # fmt: skip
+
+
+def _version(value: Any) -> int:
+    if type(value) is not int or value < 1:
+        raise Wrong(f"its version is {_short(value)}", f"versions are whole numbers; this Quire reads up to {VERSION}")
+    if value > VERSION:
+        fact = f"it is a trace of version {value}, and this Quire reads up to {VERSION}"
+        raise Wrong(fact, "upgrade Quire, or make the trace with the version that reads it")
+    return value
 
 
 def _object(text: bytes) -> dict[str, Any]:
@@ -193,7 +218,7 @@ def _field(fields: dict[str, Any], name: str) -> Any:
 
 def _time(fields: dict[str, Any], name: str) -> float:
     value = _field(fields, name)
-    if type(value) not in (int, float) or not 0 <= value <= 1e15:
+    if type(value) not in (int, float) or not 0 <= value <= LATEST:
         raise Wrong(f"{name} is {_short(value)}", "give milliseconds since the trace began, 0 or more")
     return float(value) / 1000
 
@@ -226,6 +251,43 @@ def _scope(value: Any) -> Scope:
 def _id(fields: dict[str, Any]) -> str | None:
     value = fields.get("id")
     return cut(str(value), LONGEST_ID) if type(value) in (int, str) else None
+
+
+def _session(fields: dict[str, Any]) -> int | str | None:
+    value = fields.get("session")
+    if value is None:
+        return None
+    if type(value) is int and 0 <= value < 1 << 64:
+        return value
+    whole = isinstance(value, str) and not any("\ud800" <= one <= "\udfff" for one in value)  # as caches want it
+    if whole and 0 < len(value) <= LONGEST_ID:
+        return str(value)
+    raise Wrong(f"session is {_short(value)}", f"give a whole number, or a name of up to {LONGEST_ID} characters")
+
+
+def _finish(fields: dict[str, Any]) -> str | None:
+    value = fields.get("finish")
+    if value is None:
+        return None
+    if not is_reason(value):
+        raise Wrong(f"finish is {_short(value)}", "give a word such as stop, tool_calls or length")
+    return str(value)
+
+
+def _back(fields: dict[str, Any]) -> Back | None:
+    value = fields.get("back")
+    if value is None or (isinstance(value, str) and value in BACKS):
+        return value
+    raise Wrong(f"back is {_short(value)}", f"give {', '.join(BACKS)}, or leave it out")
+
+
+def _interrupted(fields: dict[str, Any]) -> Interruption | None:
+    value = fields.get("interrupted")
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 3:
+        raise Wrong(f"interrupted is {_short(value)}", "give [token, tokens, equal tokens after it]")
+    return Interruption(*(_count("a number of interrupted", number, 0) for number in value))
 
 
 def _priority(fields: dict[str, Any]) -> int:

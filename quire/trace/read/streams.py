@@ -1,6 +1,6 @@
 """Lines of a file, packed or not, or of standard input: of bounded length, read once. Knows nothing of what they say.
 
-gzip and zstd are told by content, not by name.
+gzip and zstd are recognised by content, not by name.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _counted(file: io.BufferedReader, passed: Passed | None) -> io.BufferedReade
 
 
 class _Counted(io.RawIOBase):
-    """Tells how much of another stream was read."""
+    """Counts how much of another stream was read."""
 
     def __init__(self, inner: io.BufferedReader, passed: Callable[[int], None]) -> None:
         self._inner, self._passed = inner, passed

@@ -13,13 +13,18 @@ from pathlib import Path
 
 import numpy as np
 
+from quire.core.records.hint_words import Back
 from quire.core.records.identity import Scope
 from quire.core.records.retain import RetainRange
 from quire.trace.read.lines import LONGEST_LINE, MOONCAKE_BLOCK, PLAIN, LineReader, TraceError, TraceLine
 from quire.trace.read.streams import BrokenStream, open_lines
+from quire.trace.record.trace_writer import Interruption
 from quire.trace.units import Int64
 
-SAMPLE = Path(__file__).parent / "samples" / "conversation-1000.jsonl.gz"
+_SHIPPED = Path(__file__).parent / "samples"
+SAMPLE, SAMPLE_AGENTS = _SHIPPED / "conversation-1000.jsonl.gz", _SHIPPED / "agents-1000.jsonl.gz"
+SAMPLES = {"sample": SAMPLE, "sample-agents": SAMPLE_AGENTS}  # by the names that stand for them
+OTHERS = f", or {' or '.join(repr(name) for name in SAMPLES)}"  # than a file
 MOST_REQUESTS = 1 << 22  # of one trace; each takes about a kilobyte here
 MOST_PARTS = 1 << 26  # of all its prompts together; each takes up to 40 bytes
 MOST_BAD = 1 << 16  # lines that are skipped
@@ -43,6 +48,10 @@ class TraceRequest:
     reuse: bool = True
     line: int = 0
     id: str | None = None  # as the trace names it
+    session: int | str | None = None  # requests of one conversation or agent have the same
+    finish: str | None = None  # why its answer ended: "stop", "tool_calls", "length", ...
+    interrupted: Interruption | None = None  # where few tokens part it from an earlier prompt
+    back: Back | None = None  # when its text comes back, as was said when it ended
 
     @property
     def sizes(self) -> Int64:
@@ -89,16 +98,16 @@ class Trace:
 
 
 def read_trace(path: str | Path, *, limit: int | None = None, skip_bad: bool = False, unit: int | None = None) -> Trace:
-    """Read a whole trace; "sample" is the one that comes with Quire. A bad line raises, or is counted and left out.
+    """Read a whole trace; "sample" and "sample-agents" come with Quire. A bad line raises, or is counted and left out.
 
     `unit` is the number of tokens per hash id; None: as the trace says, or Mooncake's 512.
     """
-    source = SAMPLE if str(path) == "sample" else Path(path)
+    source = SAMPLES.get(str(path)) or Path(path)
     reader = LineReader(source.name, unit)
-    found: list[TraceLine] = []
+    lines: list[TraceLine] = []
     skipped: list[TraceError] = []
     room = MOST_PARTS
-    with open_lines(source, LONGEST_LINE, others=", or 'sample'") as texts:
+    with open_lines(source, LONGEST_LINE, others=OTHERS) as texts:
         for fact in _facts(texts, reader):
             if isinstance(fact, TraceError):
                 if not skip_bad:
@@ -107,14 +116,14 @@ def read_trace(path: str | Path, *, limit: int | None = None, skip_bad: bool = F
                 _check_bad(reader, skipped)
                 continue
             room -= len(fact.names)
-            _check_room(reader, len(found), room)
-            found.append(fact)
-            if limit is not None and len(found) >= limit:
+            _check_room(reader, len(lines), room)
+            lines.append(fact)
+            if limit is not None and len(lines) >= limit:
                 break
-    if not found:
+    if not lines:
         raise TraceError(source.name, 0, "it has no requests", "pass JSON lines, one request in each")
     own = (reader.unit or MOONCAKE_BLOCK) if reader.kind == "mooncake" else 0
-    return Trace(source.name, _requests(found, own), own, tuple(skipped), reader.lengths_only)
+    return Trace(source.name, _requests(lines, own), own, tuple(skipped), reader.lengths_only)
 
 
 def _check_bad(reader: LineReader, skipped: list[TraceError]) -> None:
@@ -163,7 +172,8 @@ def _requests(lines: list[TraceLine], unit: int) -> list[TraceRequest]:
         counts = None if unit else np.array(line.sizes, np.int64)
         request = TraceRequest(
             number, line.time, parts, line.length, line.output, unit, counts, line.scope, line.priority,
-            line.retain, line.reuse, line.number, line.id,
+            line.retain, line.reuse, line.number, line.id, line.session, line.finish, line.interrupted,
+            line.back,
         )  # fmt: skip
         requests.append(request)
     return requests

@@ -19,7 +19,7 @@ from quire.core.store import open_store
 from quire.core.store.interface import UInt64Array
 
 KEY_BYTES = 32
-LEAST_BYTES = 16  # of a key that somebody else has made
+LEAST_BYTES = 16  # of a key that the caller has made
 MOST_BYTES = 4096
 
 
@@ -41,12 +41,12 @@ class TraceKey:
         """One for each block, below 2**63; the last block may have fewer tokens, and then equals no longer one."""
         root = self.root(scope)
         ids = self.whole_blocks(tokens, block_size, root, words)
-        found = cast(list[int], (ids >> 1).tolist())  # 63 bits fit everybody's integers
+        numbers = cast(list[int], (ids >> 1).tolist())  # 63 bits fit the integers of every reader
         if rest := len(tokens) % block_size:
             last = None if words is None else words[-rest:]
             under = int(ids[-1]) if len(ids) else root
-            found.append(int(self._chain(rest, tokens[-rest:], last).event_hashes(under, self._seed)[0]) >> 1)
-        return found
+            numbers.append(int(self._chain(rest, tokens[-rest:], last).event_hashes(under, self._seed)[0]) >> 1)
+        return numbers
 
     def whole_blocks(self, tokens: Int32, block_size: int, under: int, words: Words | None = None) -> UInt64Array:
         """Ids of the whole blocks, 64 bits each, under a scope's `root` or the id of the block before."""
@@ -56,9 +56,15 @@ class TraceKey:
         """A number for the scope."""
         return self.root(scope) >> 1
 
+    def session_id(self, session: object, scope: Scope = PLAIN) -> int:
+        """A number for a conversation of a scope: without the key it cannot be traced back."""
+        text = str(session).encode(errors="surrogatepass") + (b"" if scope == PLAIN else b"\0" + scope.key)
+        name = blake2b(text, digest_size=8, key=self._seed, person=b"quire-session").digest()
+        return int.from_bytes(name, "little") >> 1
+
     @property
     def fingerprint(self) -> str:
-        """Tells keys apart, and tells nothing of them."""
+        """Distinguishes keys, and reveals nothing of them."""
         return blake2b(b"", digest_size=8, key=self._seed, person=b"quire-trace-name").hexdigest()
 
     def root(self, scope: Scope) -> int:

@@ -24,7 +24,7 @@ def pack_gzip(inner: BinaryIO) -> BinaryIO:
 class OutputFile:
     """`with OutputFile(path) as file: file.write(...)`: an error, or a `discard`, leaves nothing behind.
 
-    What is no plain file (a pipe, /dev/stdout) is written directly.
+    What is not a plain file (a pipe, /dev/stdout) is written directly.
     """
 
     def __init__(self, path: str | Path, pack: Pack | None = None) -> None:

@@ -2,8 +2,8 @@
 
     arrive -> arrived ... add(arrived, tokens, output) -> queue -> [ a thread: ids, lines, file ] -> close: the end mark
 
-Whoever serves never waits for it and never fails because of it: what finds the queue full is lost and counted, and a
-disk that is full ends the recording, with a warning. Tokens leave the process as keyed ids only.
+The serving thread never waits for it and never fails because of it: what finds the queue full is lost and counted, and
+a full disk ends the recording, with a warning. Tokens leave the process as keyed ids only.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from threading import Lock, Thread, current_thread
 from typing import NamedTuple
 
 from quire.core.records.errors import InputError, say, without_words
+from quire.core.records.hint_words import Back
 from quire.core.records.identity import Scope, Words
 from quire.core.records.request import PLAIN, Int32
 from quire.trace.record.block_ids import TraceKey
 from quire.trace.record.output_file import OutputFile, pack_gzip
-from quire.trace.record.trace_writer import TraceRecord, TraceWriter, iso_text
+from quire.trace.record.trace_writer import TraceRecord, TraceWriter, is_reason, iso_text
 
 MOST_TOKENS = 1 << 24  # that may wait: 64 MiB
 MOST_HELD = 1 << 12  # records that wait for an earlier one to end
@@ -46,6 +47,9 @@ class _Served(NamedTuple):
     scope: Scope
     output: int
     words: Words | None
+    session: object | None
+    finish: str | None
+    back: Back | None
 
 
 class TraceRecorder:
@@ -93,21 +97,26 @@ class TraceRecorder:
         return not self._closed and self.error is None
 
     def arrive(self) -> ArrivedRequest:
-        """A request has come; what becomes of it is told by `add`, or `forget`."""
+        """A request has come; `add` or `forget` says what became of it."""
         now = self._began + (self._clock() - self._start) * 1000
         with self._lock:
             self._numbers += 1
             return ArrivedRequest(self._numbers - 1, now)
 
     def add(
-        self, arrived: ArrivedRequest, tokens: Int32, output: int, scope: Scope = PLAIN, words: Words | None = None
-    ) -> None:
-        """It was served; `tokens` are those of its prompt, and nobody may change them. Returns at once."""
+        self, arrived: ArrivedRequest, tokens: Int32, output: int, scope: Scope = PLAIN, words: Words | None = None,
+        *, session: object | None = None, finish: str | None = None, back: Back | None = None,
+    ) -> None:  # fmt: skip
+        """It was served; `tokens` are those of its prompt, and must not change. Returns at once.
+
+        `finish`: why its answer ended; `back`: when its text comes back, by its hint.
+        """
         with self._lock:
             taken = self.error is None and not self._closed and self._waiting + len(tokens) <= MOST_TOKENS
             self._waiting += len(tokens) if taken else 0
             self.num_lost += not taken
-            self._queue.put(_Served(arrived, tokens, scope, output, words) if taken else arrived.number)
+            served = _Served(arrived, tokens, scope, output, words, session, finish, back)
+            self._queue.put(served if taken else arrived.number)
 
     def forget(self, arrived: ArrivedRequest) -> None:
         """It is not served after all."""
@@ -129,7 +138,7 @@ class TraceRecorder:
         try:
             while (item := self._take()) is not None:
                 self._put(item)
-                time.sleep(0)  # whoever serves comes first
+                time.sleep(0)  # the serving thread comes first
             for number in sorted(self._held):
                 self._write(self._held[number])
             self._writer.end({"lost": self.num_lost} if self.num_lost else {})
@@ -168,7 +177,10 @@ class TraceRecorder:
         scope = None if item.scope == PLAIN else self._key.scope_id(item.scope)
         with self._lock:
             self._waiting -= len(item.tokens)
-        return TraceRecord(item.arrived.time_ms, len(item.tokens), item.output, ids, scope)
+        session = None if item.session is None else self._key.session_id(item.session, item.scope)
+        finish = item.finish if is_reason(item.finish) else None
+        size = len(item.tokens)
+        return TraceRecord(item.arrived.time_ms, size, item.output, ids, scope, session, finish, back=item.back)
 
     def _write(self, record: TraceRecord | None) -> None:
         if record is None:

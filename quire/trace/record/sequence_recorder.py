@@ -1,6 +1,7 @@
 """SequenceRecorder: what a cache serves, told to a TraceRecorder: admission is arrival, release is the end.
 
-A sequence that is suspended and comes back is one request. Forks and dummies are none.
+A sequence that is suspended and comes back is one request. Forks and dummies are none. A cache hears when text comes
+back, and not why an answer ended.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ class SequenceRecorder:
         for sequence in sequences:
             if sequence.request.scope.space is None and sequence.id not in self._open:
                 self._open[sequence.id] = self._recorder.arrive(), sequence.prompt_end
-        while len(self._open) > MOST_OPEN:  # suspended, and nobody came back for them
+        while len(self._open) > MOST_OPEN:  # suspended, and never resumed
             arrived, _ = self._open.pop(next(iter(self._open)))
             self._recorder.forget(arrived)
 
     def ending(self, sequence: Sequence, store: bool) -> None:
-        """It is about to be released, for good."""
+        """It is about to be released permanently."""
         if not sequence.live or (known := self._open.pop(sequence.id, None)) is None:
             return
         arrived, prompt = known
@@ -47,13 +48,13 @@ class SequenceRecorder:
         scope = watched_scope(sequence, arrived.number)
         self._recorder.add(
             arrived, request.tokens[:prompt].copy(), max(sequence.length - prompt, 0), scope,
-            None if words is None else words[:prompt],
+            None if words is None else words[:prompt], session=request.session, back=sequence.back,
         )  # fmt: skip
 
 
 def record_sequences(
     path: str | Path, block_size: int, clock: Callable[[], float]
 ) -> tuple[TraceRecorder, SequenceRecorder]:
-    """What records a cache from now on: the trace, and the watcher that tells it of sequences."""
+    """What records a cache from now on: the trace, and the watcher that hears of sequences."""
     recorder = TraceRecorder(path, block_size, clock=clock)
     return recorder, SequenceRecorder(recorder)

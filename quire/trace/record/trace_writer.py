@@ -1,11 +1,12 @@
-"""TraceWriter: requests as lines of Mooncake's format, readable by whoever reads that. Opens no files, makes no ids.
+"""TraceWriter: requests as lines of Mooncake's format, for every reader of that. Opens no files, makes no ids.
 
-    {"timestamp": 0, "input_length": 40, "output_length": 9, "hash_ids": [...], "quire": {"trace": 1, "block_size": 16}}
-    {"timestamp": 310, "input_length": 52, "output_length": 7, "hash_ids": [...]}
+    {"timestamp": 0, "input_length": 40, "output_length": 9, "hash_ids": [...], "quire": {"trace": 2, "block_size": 16}}
+    {"timestamp": 310, "input_length": 52, "output_length": 7, "hash_ids": [...], "session": 5, "finish": "stop"}
     {"timestamp": 355, "input_length": 31, "output_length": 2, "hash_ids": [...], "quire": {"end": {"requests": 3}}}
 
 What the trace is rides on its first line, what became of it on its last: no line is anything but a request. Without an
-end mark somebody has cut the trace.
+end mark the trace was cut. Version 2 brought `session`, `finish`, `back` and `interrupted`, each where
+it is known.
 """
 
 from __future__ import annotations
@@ -14,10 +15,21 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-VERSION = 1  # of the field "quire"
+from quire.core.records.hint_words import Back
+
+VERSION = 2  # of the field "quire"
 FIELD = "quire"
+LONGEST_REASON = 40  # characters
+
+
+class Interruption(NamedTuple):
+    """Where a prompt stops being equal to an earlier one, for a few tokens only: many equal ones follow."""
+
+    position: int
+    width: int
+    equal_after: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +41,10 @@ class TraceRecord:
     output_length: int
     hash_ids: Sequence[int]
     scope: int | None = None  # requests of different scopes share nothing; None: there is but one
+    session: int | None = None  # requests of one conversation or agent have the same
+    finish: str | None = None  # why its answer ended: "stop", "tool_calls", "length", ...
+    interrupted: Interruption | None = None  # among the prompts that were compared
+    back: Back | None = None  # when its text comes back, by its hint
 
     def line(self, began_ms: float) -> dict[str, Any]:
         """As it is written; times count from `began_ms`."""
@@ -38,7 +54,13 @@ class TraceRecord:
             "output_length": self.output_length,
             "hash_ids": self.hash_ids,
         }
-        return fields if self.scope is None else {**fields, "scope": self.scope}
+        known = ((name, getattr(self, name)) for name in ("scope", "session", "finish", "back", "interrupted"))
+        return fields | {name: value for name, value in known if value is not None}
+
+
+def is_reason(finish: object) -> bool:
+    """Whether it is a word that can stand for why an answer ended: what a log has there may be anything."""
+    return isinstance(finish, str) and len(finish) <= LONGEST_REASON and finish.replace("_", "").isalnum()
 
 
 def iso_text(time_ms: float) -> str | None:

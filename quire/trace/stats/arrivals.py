@@ -42,14 +42,14 @@ class Arrivals:
 
     def to_json(self) -> dict[str, Any]:
         """Rates per second; `burstiness` is the gaps' standard deviation over their mean: 1 for a Poisson stream."""
-        told: dict[str, Any] = {"requests": self.count, "seconds": round(self.seconds, 3)}
+        facts: dict[str, Any] = {"requests": self.count, "seconds": round(self.seconds, 3)}
         if self.unordered:
-            told["out_of_order"] = self.unordered
+            facts["out_of_order"] = self.unordered
         if self.count < 2 or not self.seconds:
-            return told
-        told["per_second"] = round((self.count - 1) / self.seconds, 4)
-        told["burstiness"] = round(sqrt(self._squares / (self.count - 1)) / max(self._mean, 1e-12), 3)
-        told["most_per_second"] = {
+            return facts
+        facts["per_second"] = round((self.count - 1) / self.seconds, 4)
+        facts["burstiness"] = round(sqrt(self._squares / (self.count - 1)) / max(self._mean, 1e-12), 3)
+        facts["most_per_second"] = {
             f"{width}_s": round(most / width, 3) for width, (_, _, most) in self._windows.items()
         }  # fmt: skip
-        return told
+        return facts

@@ -6,7 +6,7 @@ An LRU cache of so many tokens has just kept it. A request's last blocks are old
 cache: so what is before a block in its prompt is there when the block is. Requests come one after the other.
 
 Exact up to MOST blocks; beyond, a sample of them by name, halved whenever it is full. What is reused is what was asked
-less what is new, and the number of different blocks is told well by any sample: blocks that everybody has do no harm.
+less what is new, and the number of different blocks is estimated well by any sample: blocks that all have do no harm.
 """
 
 from __future__ import annotations
@@ -65,18 +65,18 @@ class SeenBlocks:
         self.asked += sum(sizes)
         if len(self._stack) >= MOST_SLOTS:
             self._slots = array("q", self._stack.squeeze(np.asarray(self._slots)).tobytes())
-        found = self._use(ids, sizes, time, self._stack.push())
+        reused = self._use(ids, sizes, time, self._stack.push())
         self._stack.add(len(self._stack) - 1, output)
         while len(self._places) > MOST:
             self._halve()
         continued, gap = self._turn(ids, time)
-        found = max(found, continued)
+        reused = max(reused, continued)
         whole = len(ids) - (len(ids) > 1 and sizes[-1] < sizes[0])
         self._ends.pop(ids[whole - 1], None)
         self._ends[ids[whole - 1]] = time
         if len(self._ends) > MOST_ENDS:
             self._ends.popitem(last=False)
-        return SeenPrompt(sum(sizes[:found]), found, gap)
+        return SeenPrompt(sum(sizes[:reused]), reused, gap)
 
     def _turn(self, ids: list[int], time: float) -> tuple[int, float | None]:
         """Blocks of the longest prompt that this one continues, and the time since; each is continued but once.
@@ -91,7 +91,7 @@ class SeenBlocks:
 
         Those that one request has used last stand together: they are moved at once.
         """
-        found, moved, grown = 0, 0, 0  # moved, grown: tokens that leave the run's slot, and that come to this one
+        reused, moved, grown = 0, 0, 0  # moved, grown: tokens that leave the run's slot, and that come to this one
         run, since = slot, 0  # the slot of the blocks before, and what was used since
         for place, (name, size) in enumerate(zip(ids, sizes, strict=True)):
             if self._bits and (name * _MIX & _MASK) >> (64 - self._bits):
@@ -101,7 +101,7 @@ class SeenBlocks:
                 self._keep(name, size, time, slot)
                 grown += size << self._bits
                 continue
-            found = place + 1
+            reused = place + 1
             if self._slots[known] != run:
                 self._move(run, moved, slot, grown)
                 run, moved, grown = self._slots[known], 0, 0
@@ -112,7 +112,7 @@ class SeenBlocks:
             grown += self._sizes[known] << self._bits
             self._times[known], self._slots[known] = time, slot
         self._move(run, moved, slot, grown)
-        return found
+        return reused
 
     def _move(self, from_: int, moved: int, to: int, grown: int) -> None:
         self._stack.add(from_, -moved)
@@ -177,7 +177,7 @@ class SeenBlocks:
         return next((edge for edge, reused in edges if reused >= share * self.reused), None) if self.reused else None
 
     def _corrected(self, tokens: list[int]) -> list[int]:
-        """Counts that add up to what was reused. Of a sample they do not: a block that everybody has is in it or not.
+        """Counts that add up to what was reused. Of a sample they do not: a block that all have is in it or not.
 
         Such a block was used a moment ago each time, so the difference is in the first counts that there are.
         """

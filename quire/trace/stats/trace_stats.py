@@ -9,12 +9,12 @@ from typing import Any
 
 from quire.trace.read.lines import LONGEST_LINE, MOONCAKE_BLOCK, LineReader, TraceError, TraceLine
 from quire.trace.read.streams import STDIN, BrokenStream, open_lines
-from quire.trace.read.trace import SAMPLE
+from quire.trace.read.trace import OTHERS, SAMPLES
 from quire.trace.stats.arrivals import Arrivals
 from quire.trace.stats.histogram import Histogram
 from quire.trace.stats.seen_blocks import SeenBlocks
 
-MOST_NAMES = 1 << 16  # scopes and first blocks that are told apart
+MOST_NAMES = 1 << 16  # scopes and first blocks that are distinguished
 SHARES = (0.25, 0.5, 0.9)
 KEPT_ERRORS = 10
 
@@ -46,14 +46,14 @@ class TraceStats:
         if len(self.first_blocks) < MOST_NAMES or ids[0] in self.first_blocks:
             self.first_blocks[ids[0]] += 1
         self.counts["shorter than a block"] += self.unit is not None and line.length < self.unit
-        found = self.seen.add(ids, sizes, line.time, line.output)
-        self.shared.add(found.tokens)
-        self.counts["share something"] += found.blocks > 0
+        reused = self.seen.add(ids, sizes, line.time, line.output)
+        self.shared.add(reused.tokens)
+        self.counts["share something"] += reused.blocks > 0
         for share in SHARES:
-            self.counts[f"share {share}"] += found.tokens >= share * line.length
-        self.counts["repeated"] += found.blocks == len(ids)
-        if found.turn_gap is not None and found.blocks < len(ids):
-            self.gaps.add(round(found.turn_gap * 1000))
+            self.counts[f"share {share}"] += reused.tokens >= share * line.length
+        self.counts["repeated"] += reused.blocks == len(ids)
+        if reused.turn_gap is not None and reused.blocks < len(ids):
+            self.gaps.add(round(reused.turn_gap * 1000))
 
     def to_json(self) -> dict[str, Any]:
         """Everything counted."""
@@ -105,10 +105,10 @@ def read_stats(
     path: str | Path, *, skip_bad: bool = False, unit: int | None = None, limit: int | None = None,
     passed: Callable[[int], None] | None = None,
 ) -> TraceStats:  # fmt: skip
-    """All of a trace, in bounded memory; "sample" is the one that comes with Quire, "-" standard input."""
-    source = SAMPLE if str(path) == "sample" else Path(path)
+    """All of a trace, in bounded memory; "sample" and "sample-agents" come with Quire, "-" is standard input."""
+    source = SAMPLES.get(str(path)) or Path(path)
     stats, reader = TraceStats(), LineReader("standard input" if str(path) == STDIN else source.name, unit)
-    with open_lines(source, LONGEST_LINE, passed=passed, others=", or 'sample'") as texts:
+    with open_lines(source, LONGEST_LINE, passed=passed, others=OTHERS) as texts:
         while limit is None or stats.arrivals.count < limit:
             try:
                 text = next(texts, b"")

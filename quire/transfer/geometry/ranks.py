@@ -144,7 +144,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """What one rank saw: session names. Quiet: nobody touches its pages any more."""
+    """What one rank saw: session names. Quiet: no peer touches its pages any more."""
 
     completed: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
@@ -167,7 +167,7 @@ class Agreement:
 
 
 def agree(votes: Sequence[Vote]) -> Agreement:
-    """One rank is enough to fail or cancel; all are needed to complete, and to be quiet. A timeout is no vote."""
+    """One rank is enough to fail or cancel; all are needed to complete, and to be quiet. A timeout does not vote."""
     if not votes:
         return Agreement(*[frozenset[str]()] * 4)
     cancelled = frozenset[str]().union(*(vote.cancelled for vote in votes))

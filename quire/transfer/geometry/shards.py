@@ -165,7 +165,7 @@ def _common(source: Section, target: Section, turn: int) -> Iterator[Fragment]:
 
 
 def gaps(page_bytes: int, fragments: Iterable[Fragment]) -> list[ByteRange]:
-    """Bytes [start, end) of a target page that none of these fills, whoever sends them."""
+    """Bytes [start, end) of a target page that none of these fills."""
     found, filled = [], 0
     for start, end in sorted((fragment.target, fragment.target + fragment.num_bytes) for fragment in fragments):
         if start > filled:

@@ -109,7 +109,7 @@ def offered(
 
     The order matters: first what lies behind the prompt goes (room for drafts, the block of a sampled token), then what
     was evicted (`evicted` counts the leading blocks, sinks aside) and what no query after the prompt reads. Slots of
-    these are never looked at: they may be somebody else's. A hole among the rest, as far as `done` tokens are computed,
+    these are never looked at: they may belong to another. A hole among the rest, as far as `done` tokens are computed,
     is an error.
     """
     blocks = num_blocks(length, size)

@@ -24,7 +24,7 @@ def first_missing(needs: Sequence[Spans], helds: Sequence[Spans]) -> int:
 
 
 def below(helds: Sequence[Spans], start: int) -> tuple[Spans, ...]:
-    """What counts as held with such a peer: it sends everything from `start` on, whoever has it."""
+    """What counts as held with such a peer: it sends everything from `start` on, held here or not."""
     return tuple(merged(*(Span(min(s.start, start), min(s.end, start)) for s in held)) for held in helds)
 
 

@@ -1,5 +1,5 @@
 """Connection: one authenticated socket: frames out, frames in, page bytes straight between socket and pages.
-It can be told what to send before it has its socket.
+It takes what to send before it has its socket.
 
     frame   kind, body length | tag | body           bytes of a DATA frame follow it, into the pages it names
 
@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from quire.net.seal import GREETING_BYTES, PROOF_BYTES, TAG_BYTES, Seal
+from quire.net.hmac_authentication import GREETING_BYTES, PROOF_BYTES, TAG_BYTES, HmacAuthentication
 from quire.net.tls import TlsSocket
 
 HEAD = struct.Struct("<BxxxI")
@@ -26,7 +26,7 @@ MAX_FRAMES, MAX_WAITING = 1 << 16, 256 << 20  # frames that wait to be sent, and
 MAX_VIEWS = 64  # buffers of one call
 BUDGET, CALL = 32 << 20, 16 << 10  # bytes of one turn, and what a call counts, so that no peer starves the others
 SILENCE = 30  # seconds; a machine that is gone without a message, or takes no bytes, is lost then
-SCRATCH = memoryview(bytearray(1 << 18))  # bytes that nobody wants go here
+SCRATCH = memoryview(bytearray(1 << 18))  # unwanted bytes go here
 
 Views = deque[memoryview]
 More = Callable[[], list[bytes | memoryview] | None]  # the next frame of a long write, and its bytes; None: no more
@@ -52,7 +52,7 @@ class Broken(Exception):
 class Connection:
     """One peer."""
 
-    def __init__(self, peer: str, seal: Seal, owner: Owner, deadline: float) -> None:
+    def __init__(self, peer: str, seal: HmacAuthentication, owner: Owner, deadline: float) -> None:
         self.sock: socket.socket | TlsSocket | None = None  # while its peer's name is looked up
         self.peer = peer
         self.name = ""
@@ -68,7 +68,7 @@ class Connection:
         self._need = GREETING_BYTES
         self._buffer = bytearray(GREETING_BYTES)
         self._have = 0
-        self._on_bytes: Callable[[bytes], None] = self._greeted
+        self._on_bytes: Callable[[bytes], None] = self._on_greeting
         self._kind = 0
         self._views: Views = deque()  # where page bytes go; empty: a frame is being read
 
@@ -175,14 +175,14 @@ class Connection:
 
     def discard(self) -> None:
         """The rest of these page bytes is not wanted any more."""
-        self._views = wasted(sum(len(view) for view in self._views))
+        self._views = discard_views(sum(len(view) for view in self._views))
 
     def _read_next(self, need: int, then: Callable[[bytes], None]) -> None:
         if len(self._buffer) < need or len(self._buffer) > max(need, 1 << 16):
             self._buffer = bytearray(need)
         self._need, self._have, self._on_bytes = need, 0, then
 
-    def _greeted(self, data: bytes) -> None:
+    def _on_greeting(self, data: bytes) -> None:
         self.name = self._seal.greeted(data)
         self._out.append(memoryview(self._seal.proof()))
         self._read_next(PROOF_BYTES, self._proven)
@@ -191,21 +191,21 @@ class Connection:
         if not self._seal.proven(data):
             raise Broken("it does not know the secret")
         self.is_open = True
-        self._read_next(HEAD.size + TAG_BYTES, self._headed)
+        self._read_next(HEAD.size + TAG_BYTES, self._on_head)
         self._owner.opened(self)
 
-    def _headed(self, data: bytes) -> None:
+    def _on_head(self, data: bytes) -> None:
         kind, size = HEAD.unpack_from(data)
         if size > MAX_BODY:
             raise Broken(f"it sends a frame of {size} bytes, the most is {MAX_BODY}")
         self._kind = kind
         if size:
-            self._read_next(size, lambda body: self._framed(data, body))
+            self._read_next(size, lambda body: self._on_frame(data, body))
         else:
-            self._framed(data, b"")
+            self._on_frame(data, b"")
 
-    def _framed(self, head: bytes, body: bytes) -> None:
-        self._read_next(HEAD.size + TAG_BYTES, self._headed)
+    def _on_frame(self, head: bytes, body: bytes) -> None:
+        self._read_next(HEAD.size + TAG_BYTES, self._on_head)
         if not self._seal.matches(head[: HEAD.size] + body, head[HEAD.size :]):
             raise Broken("a frame's tag is wrong")
         views = self._owner.frame(self, self._kind, body)
@@ -215,8 +215,8 @@ class Connection:
                 self._owner.filled(self)
 
 
-def wasted(size: int) -> Views:
-    """Places for bytes that nobody wants."""
+def discard_views(size: int) -> Views:
+    """Places for unwanted bytes."""
     views: Views = deque()
     while size > 0:
         views.append(SCRATCH[: min(size, len(SCRATCH))])

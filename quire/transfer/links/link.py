@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, say
 from quire.tiers.base import Bytes
-from quire.transfer.geometry.rows import Rows
+from quire.transfer.geometry.byte_rows import Rows
 from quire.transfer.geometry.slices import Places
 
 
@@ -26,7 +26,7 @@ class Received(NamedTuple):
 
 
 class WriteDone(NamedTuple):
-    """A write is over: it has landed, or there was a problem. Nobody reads its source any more."""
+    """A write is over: it has landed, or there was a problem. Its source is not read any more."""
 
     ticket: int
     problem: str | None
@@ -62,9 +62,9 @@ class Link(Protocol):
         ...
 
     def poll(self, timeout: float = 0.0) -> list[News]:
-        """Make progress and tell what happened; waits up to `timeout` seconds for the first news.
+        """Make progress and return what happened; waits up to `timeout` seconds for the first news.
 
-        A closed link tells what is left; then it is an error.
+        A closed link returns what is left; then it is an error.
         """
         ...
 
@@ -78,7 +78,7 @@ class Link(Protocol):
 
 
 class Door:
-    """The slots that one session's writers may fill. `shut` tells whether nothing more can land, now and for ever."""
+    """The slots that one session's writers may fill. `shut` returns whether nothing more can land, now or later."""
 
     __slots__ = ("_allowed", "_on_shut", "_page_bytes", "is_open", "number")
 

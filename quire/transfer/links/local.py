@@ -12,7 +12,7 @@ from itertools import count
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes
-from quire.transfer.geometry.rows import Rows
+from quire.transfer.geometry.byte_rows import Rows
 from quire.transfer.geometry.slices import Places
 from quire.transfer.links.link import Door, Lost, News, Received, WriteDone, check_source
 
@@ -128,7 +128,7 @@ class LocalLink:
         if not other._incoming[number]:
             del other._incoming[number]
         if self.hub.fenced and ticket not in self._outgoing:
-            return []  # told as over before: its source may have another owner by now
+            return []  # reported as over before: its source may have another owner by now
         door = other._doors.get(number)
         problem = None
         if other.dead:

@@ -25,7 +25,7 @@ import numpy as np
 from quire.core.records.errors import InputError, MissingExtra, install_line, say
 from quire.net.tls import Tls
 from quire.tiers.base import Bytes
-from quire.transfer.geometry.rows import NO_ROWS, Rows, chunks, from_bytes, to_bytes
+from quire.transfer.geometry.byte_rows import NO_ROWS, Rows, chunks, from_bytes, to_bytes
 from quire.transfer.links.connection import Broken, Connection, Views
 from quire.transfer.links.link import Door, News
 from quire.transfer.links.pulls import PulledWrite, Pulls
@@ -37,7 +37,7 @@ POOL = struct.Struct("<QQ")  # address and bytes of one group's pages
 PART = 64 << 20  # bytes of one READ
 MAX_GROUPS, MAX_METADATA = 64, 1 << 20
 MOST_READS_OF_ALL = 1 << 16  # of all peers, those that are gone included
-SETTLE = 0.25  # seconds after a failed READ: NIXL tells of the first part that failed, the others end with it
+SETTLE = 0.25  # seconds after a failed READ: NIXL reports the first part that failed, the others end with it
 
 
 @dataclass(slots=True, eq=False)
@@ -57,14 +57,14 @@ class NixlRead:
 
 
 class NixlLink(TcpLink):
-    """A tcp link whose page bytes go by NIXL. `thread` lets NIXL work while nobody polls, for most of a core."""
+    """A tcp link whose page bytes go by NIXL. `thread` lets NIXL work between polls, for most of a core."""
 
     def __init__(
         self, name: str, pages: Sequence[Bytes], secret: bytes, *, listen: str | None = "127.0.0.1:0",
         patience: float = 5.0, thread: bool = False, tls: Tls | None = None,
     ) -> None:  # fmt: skip
         if tls is not None:
-            fact = "NIXL moves page bytes beside the sockets, in clear"
+            fact = "NIXL moves page bytes beside the sockets, unencrypted"
             raise InputError(say("TLS for a link over NIXL", fact, "use the tcp link, or a network that encrypts"))
         api = _api()
         super().__init__(name, pages, secret, listen=listen, patience=patience)
@@ -157,7 +157,7 @@ class NixlLink(TcpLink):
             _see(read, str(wrong))
 
     def _progress(self) -> None:
-        """Ask every READ how far it is; ended ones are released, and told when they were a write's last."""
+        """Ask every READ how far it is; ended ones are released, and reported when they were a write's last."""
         self._agent.get_new_notifs()  # a passive target makes progress only when asked
         for read in self._reads:
             if not read.over:
@@ -197,7 +197,7 @@ class NixlLink(TcpLink):
         """Close what leads to a peer that is gone. Before its reads have ended by themselves that proves nothing."""
         self._departed.discard(agent)
         if all(agent != other for other, _ in self._remote.values()):  # both may have dialled
-            with contextlib.suppress(Exception):  # it is gone: there is nobody to tell
+            with contextlib.suppress(Exception):  # it is gone: there is no one to tell
                 self._agent.remove_remote_agent(agent)
 
     def _settle(self, connection: Connection, ticket: int) -> None:
@@ -255,7 +255,7 @@ class NixlLink(TcpLink):
 
 
 def _see(read: NixlRead, state: str) -> None:
-    """What NIXL says of a READ: PROC and DONE, or else what is wrong with it. All ends are told with the next poll."""
+    """What NIXL says of a READ: PROC and DONE, or else what is wrong with it. The next poll reports all ends."""
     read.over = state != "PROC"
     if read.over and state != "DONE":
         read.problem, read.quiet_at = state, time.monotonic() + SETTLE

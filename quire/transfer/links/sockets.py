@@ -18,9 +18,9 @@ from abc import ABC, abstractmethod
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.net.address import SocketAddress, encoded, joined, numeric_address, split
+from quire.net.hmac_authentication import HmacAuthentication
 from quire.net.limits.unproven_connections import UnprovenConnections
 from quire.net.lookup import Lookups
-from quire.net.seal import Seal
 from quire.net.tls import Tls, TlsSocket
 from quire.transfer.links.connection import Broken, Connection, Views
 from quire.transfer.links.link import Lost, News
@@ -30,7 +30,7 @@ BACKLOG = 1024  # that wait to be let in
 ENTRIES = 8  # let in at once: in between those who are here go on, and prove themselves before others push them out
 
 OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-ACCEPT_PAUSE = 0.25  # seconds in which nobody is let in, after there was no room for one more open file
+ACCEPT_PAUSE = 0.25  # seconds without accepting, after there was no room for one more open file
 
 WRONG = (Broken, OSError, InputError, struct.error)  # the last one: a body too short for its kind
 
@@ -41,7 +41,7 @@ class Sockets(ABC):
     """A peer is `host:port` to dial, or `name@host:port` when it has dialled us."""
 
     def __init__(self, name: str, secret: bytes, listen: str | None, patience: float, tls: Tls | None = None) -> None:
-        Seal(secret, name, dialled=True)  # refuse a bad secret or name now, not at the first connection
+        HmacAuthentication(secret, name, dialled=True)  # refuse a bad secret or name now, not at the first connection
         self.name = name
         self._secret = secret
         self._patience = patience  # seconds for a handshake
@@ -53,7 +53,7 @@ class Sockets(ABC):
         self._unproven: UnprovenConnections[Connection] = UnprovenConnections()
         self._outward = None if tls is None else tls.outward()
         self._inward = None if tls is None or listen is None else tls.inward()
-        self._accepts_from: float | None = None  # while nobody is let in: until when
+        self._accepts_from: float | None = None  # while it accepts no connection: until when
         self._server = self._listen(listen) if listen is not None else None
 
     def __repr__(self) -> str:
@@ -112,7 +112,7 @@ class Sockets(ABC):
         return connection
 
     def _new(self, peer: str, *, dialled: bool) -> Connection:
-        seal = Seal(self._secret, self.name, dialled=dialled)
+        seal = HmacAuthentication(self._secret, self.name, dialled=dialled)
         return Connection(peer, seal, self, time.monotonic() + self._patience)
 
     def _look_up(self, connection: Connection, name: bytes, port: int) -> None:
@@ -153,7 +153,7 @@ class Sockets(ABC):
         for _ in range(ENTRIES):
             try:
                 sock, address = self._server.accept()
-            except OSError as wrong:  # nobody is there, or it has gone again
+            except OSError as wrong:  # no connection waits, or it has gone again
                 if wrong.errno in OUT_OF_FILES and self._is_somebody_waiting():
                     self._make_room(now)
                 return
@@ -165,10 +165,10 @@ class Sockets(ABC):
             self._join(connection, sock)
             closed = self._unproven.add(connection, address[0], now)
             if closed is not None:
-                self._lose(closed, "others who have proven nothing wait, too many of them")
+                self._lose(closed, "too many others that have proven nothing wait")
 
     def _is_somebody_waiting(self) -> bool:
-        """Asked because `accept` says that there are too many open files before it looks whether anybody is there."""
+        """Asked because `accept` says that there are too many open files before it looks whether a connection waits."""
         assert self._server is not None
         waits = select.poll()
         waits.register(self._server, select.POLLIN)
@@ -177,7 +177,8 @@ class Sockets(ABC):
     def _make_room(self, now: float) -> None:
         """No more files may be open: close a connection that has proven nothing.
 
-        Without one nobody is let in for a while: the listening socket would wake us again and again for nothing.
+        Without one no connection is accepted for a while: the listening socket would wake us again and again for
+        nothing.
         """
         closed = self._unproven.next_to_close(now)
         if closed is not None:
@@ -186,7 +187,7 @@ class Sockets(ABC):
         assert self._server is not None
         self._selector.unregister(self._server)
         self._accepts_from = now + ACCEPT_PAUSE
-        _log.warning("link %s lets nobody in for %g s: there are too many open files", self.name, ACCEPT_PAUSE)
+        _log.warning("link %s accepts no connection for %g s: there are too many open files", self.name, ACCEPT_PAUSE)
 
     def _wait_to_accept(self, now: float, timeout: float) -> float:
         """Listen again when the pause is over; how long may be waited at most."""
@@ -226,7 +227,7 @@ class Sockets(ABC):
     # -- at work -----------------------------------------------------------------------------------------------------
 
     def _serve(self, timeout: float) -> None:
-        """One round: accept, look up, receive, send; who has not proven itself in time is lost."""
+        """One round: accept, look up, receive, send; a peer that has not proven itself in time is lost."""
         now = time.monotonic()
         self._listen_to_all()
         timeout = self._wait_to_accept(now, timeout)
@@ -262,7 +263,7 @@ class Sockets(ABC):
     # -- and gone ----------------------------------------------------------------------------------------------------
 
     def _lose(self, connection: Connection, reason: str) -> None:
-        """Its writes are over, in both directions; then it is told as lost."""
+        """Its writes are over, in both directions; then it is reported as lost."""
         if self._peers.get(connection.peer) is not connection:
             return
         del self._peers[connection.peer]
@@ -278,7 +279,7 @@ class Sockets(ABC):
         self._news.append(Lost(connection.peer, reason))
 
     def _leave(self) -> None:
-        """Close everything; what is left to tell can still be taken."""
+        """Close everything; what is left to report can still be taken."""
         for connection in list(self._peers.values()):
             self._lose(connection, "closed")
         if self._server is not None:

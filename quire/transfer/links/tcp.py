@@ -16,9 +16,9 @@ import numpy as np
 from quire.core.records.errors import InputError, StateError, say
 from quire.net.tls import Tls
 from quire.tiers.base import Bytes
-from quire.transfer.geometry.rows import Rows, from_bytes
+from quire.transfer.geometry.byte_rows import Rows, from_bytes
 from quire.transfer.geometry.slices import Places
-from quire.transfer.links.connection import DATA, DONE, MAX_BODY, MESSAGE, Broken, Connection, Views, wasted
+from quire.transfer.links.connection import DATA, DONE, MAX_BODY, MESSAGE, Broken, Connection, Views, discard_views
 from quire.transfer.links.link import Door, News, Received, WriteDone, check_source
 from quire.transfer.links.sockets import Sockets
 from quire.transfer.links.writes import CHUNK, WRITE, IncomingWrite, OutgoingWrite
@@ -61,7 +61,7 @@ class TcpLink(Sockets):
             self._lose(connection, str(wrong))
             return False
         if connection.is_open:
-            self._turn(connection, selectors.EVENT_WRITE)  # now, as far as the socket takes it: nobody need poll for it
+            self._turn(connection, selectors.EVENT_WRITE)  # now, as far as the socket takes it, without a poll
         return True
 
     def write(self, peer: str, door: int, rows: Rows) -> int:
@@ -130,7 +130,7 @@ class TcpLink(Sockets):
         for write in [write for write in self._outgoing.values() if write.peer == connection.peer]:
             self._over(write, reason)
 
-    # -- what connections tell ---------------------------------------------------------------------------------------
+    # -- what connections report -------------------------------------------------------------------------------------
 
     def frame(self, connection: Connection, kind: int, body: bytes) -> Views | None:
         """A frame has come."""
@@ -155,20 +155,20 @@ class TcpLink(Sockets):
         known = self._doors.get(door)
         incoming.good = known is not None and known.admits(rows)
         if not incoming.good:
-            return wasted(size)
+            return discard_views(size)
         return deque(self._flat[group][target : target + size] for group, _, target, size in rows.tolist())
 
     def filled(self, connection: Connection) -> None:
         """A frame's bytes are there; after a write's last frame its sender is told."""
         incoming = self._incoming.pop(connection)
         spoilt = incoming.ticket in self._spoilt.get(connection, ())
-        if not spoilt and (incoming.last or not incoming.good):  # refused: told now, so that the rest need not be sent
+        if not spoilt and (incoming.last or not incoming.good):  # refused: reported now, the rest need not be sent
             self._tell(connection, incoming.ticket, None if incoming.good else "its door is shut")
         if spoilt or not incoming.good:
             self._spoil(connection, incoming)
 
     def _spoil(self, connection: Connection, incoming: IncomingWrite) -> None:
-        """A write that was refused is known as such until its last frame, so that it is told once."""
+        """A write that was refused is known as such until its last frame, so that it is reported once."""
         mine = self._spoilt.setdefault(connection, set())
         mine.add(incoming.ticket)
         if incoming.last:
@@ -188,7 +188,7 @@ class TcpLink(Sockets):
         if write is None or write.peer != connection.peer:
             return
         write.flushed = write.flushed or (write.is_handed_out and not connection.is_sending_bytes)
-        problem = write.problem or problem or (None if write.flushed else "it was told as landed before it had left")
+        problem = write.problem or problem or (None if write.flushed else "it counted as landed before it had left")
         if not write.flushed:
             write.problem = problem
         else:

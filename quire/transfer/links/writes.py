@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quire.transfer.geometry.rows import NO_ROWS, Rows, chunks, to_bytes
+from quire.transfer.geometry.byte_rows import NO_ROWS, Rows, chunks, to_bytes
 
 CHUNK = 4 << 20  # bytes of one frame, so that messages pass between them
 WRITE = struct.Struct("<QQ?")  # door, ticket, the last frame of this write

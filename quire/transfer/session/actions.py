@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quire.transfer.geometry.rows import Rows
+from quire.transfer.geometry.byte_rows import Rows
 from quire.transfer.wire import messages as wire
 
 

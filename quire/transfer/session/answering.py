@@ -12,8 +12,8 @@ from quire.transfer.geometry.pieces import piece_of
 from quire.transfer.geometry.ranks import RankPlace, meets
 from quire.transfer.geometry.shards import overlap
 from quire.transfer.geometry.slices import only
-from quire.transfer.session.registry import Dispatch, TransferRegistry
-from quire.transfer.session.sending import ReceiverRank, Sending, receiver_rank_of
+from quire.transfer.session.endpoint_registry import Dispatch, TransferRegistry
+from quire.transfer.session.sending_session import ReceiverRank, Sending, receiver_rank_of
 from quire.transfer.wire import messages as wire
 from quire.transfer.wire.aux import Aux, pack
 from quire.transfer.wire.layout import PER_GROUP, Layout
@@ -21,7 +21,7 @@ from quire.transfer.wire.verdict import Key
 
 
 def send(registry: TransferRegistry, key: Key, id: Hashable) -> Sending:
-    """Open the sender's half for a live prompt, and serve who has asked before it was there."""
+    """Open the sender's half for a live prompt, and serve peers that have asked before."""
     now = registry.clock()
     first = registry.view.offer(id, Span(0, 0))
     assert first is not None, "an empty span is always there"
@@ -29,7 +29,7 @@ def send(registry: TransferRegistry, key: Key, id: Hashable) -> Sending:
     registry.dispatches[key] = Dispatch(session, id, [first])
     cancel, asks = registry.early.cancelled(key), registry.early.take_asks(key)
     registry.early.drop_cancels(key)
-    if cancel is not None and not asks:  # else somebody waits for it
+    if cancel is not None and not asks:  # else a peer waits for it
         session.cancel(cancel.reason, now, by_peer=cancel.peer)
     for early in asks:
         answer(registry, early.peer, early.ask, now)
@@ -61,7 +61,7 @@ def put(registry: TransferRegistry, key: Key, done: int, *, last: bool, aux: Aux
 
 
 def refuse(registry: TransferRegistry, key: Key, reason: str, now: float) -> None:
-    """It will never be sent: who has asked hears it now, who asks later hears it then."""
+    """It will never be sent: peers that have asked hear it now, later ones when they ask."""
     dispatch = registry.dispatches.get(key)
     if dispatch is not None:
         registry.carry_out(key, dispatch.session.fail(reason, now))
@@ -71,7 +71,7 @@ def refuse(registry: TransferRegistry, key: Key, reason: str, now: float) -> Non
 
 
 def sweep(registry: TransferRegistry, now: float) -> None:
-    """What waited too long for its session is dropped, and told so."""
+    """An ask that waited too long for its session is dropped, and its peer is told."""
     for early in registry.early.sweep(now):
         _turn_down(registry, early.peer, early.ask, f"nothing was sent for {registry.limits.parked:g} s")
 
@@ -159,7 +159,7 @@ def _check_alone(session: Sending, message: wire.Ask, receiver: ReceiverRank, th
 
 
 def _check_lists(registry: TransferRegistry, message: wire.Ask, lengths: list[int]) -> None:
-    """Lists as long as the sender's own, and a state after the prompt: told apart before memory is taken for them."""
+    """Lists as long as the sender's own, and a state after the prompt: checked before memory is taken for them."""
     for group, want, blocks in zip(registry.shape.groups, message.wants, lengths, strict=False):
         fact = ""
         if want.blocks != blocks:

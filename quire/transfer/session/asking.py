@@ -8,8 +8,8 @@ from quire.core.records.errors import InputError, say
 from quire.core.records.request import Request
 from quire.transfer.geometry.ranks import Source, Writers
 from quire.transfer.geometry.wants import first_missing
-from quire.transfer.session.receiving import PIECE, Receiving
-from quire.transfer.session.registry import Arrival, TransferRegistry
+from quire.transfer.session.endpoint_registry import Arrival, TransferRegistry
+from quire.transfer.session.receiving_session import PIECE, Receiving
 from quire.transfer.views.view import Landing
 from quire.transfer.wire import messages as wire
 from quire.transfer.wire.verdict import Key
@@ -41,9 +41,9 @@ def receive(registry: TransferRegistry, key: Key, request: Request, source: Sour
     knowing = _settle(registry, key)
     registry.early.drop_cancels(key)
     room, wants = registry.aux_room if aux else None, () if landing is None else landing.wants
-    told = () if landing is None else writers.peers
+    names = () if landing is None else writers.peers
     session = Receiving(
-        key, wants, told, expected=writers.expected, limits=registry.limits, now=now, aux_room=room
+        key, wants, names, expected=writers.expected, limits=registry.limits, now=now, aux_room=room
     )  # fmt: skip
     arrival = registry.arrivals[key] = Arrival(session, landing)
     if landing is not None:
@@ -52,23 +52,23 @@ def receive(registry: TransferRegistry, key: Key, request: Request, source: Sour
         session.cancel(early.reason, now, by_peer=early.peer)
     else:
         session.fail(wrong or "", now)
-    done = {*session.told, early.peer if early else ""}
-    if session.verdict is not None:  # who was told to compute it, and not asked for it, need not
+    done = {*session.writers, early.peer if early else ""}
+    if session.verdict is not None:  # a peer that was to compute it, and was not asked for it, need not
         _call_off(registry, key, [peer for peer in knowing if peer not in done], session.verdict.reason)
     return session
 
 
-def _objection(registry: TransferRegistry, key: Key, source: Source, told: tuple[str, ...]) -> str | None:
+def _objection(registry: TransferRegistry, key: Key, source: Source, names: tuple[str, ...]) -> str | None:
     """The first thing that speaks against asking these peers."""
     peers, now, mine = registry.peers, registry.clock(), registry.layout
-    if not told:
-        return f"there is nobody to ask: no rank of {source.grid} has pages of rank {mine.rank} of {mine.grid}"
-    wrong = [peers.meet(peer, now) for peer in told]
-    known = [(peer, peers.layouts[peer]) for peer in told if peer in peers.layouts]
+    if not names:
+        return f"there is no peer to ask: no rank of {source.grid} has pages of rank {mine.rank} of {mine.grid}"
+    wrong = [peers.meet(peer, now) for peer in names]
+    known = [(peer, peers.layouts[peer]) for peer in names if peer in peers.layouts]
     wrong += [source.denies(peer, layout.grid, layout.rank) for peer, layout in known]
     if any(wrong):
         return next(filter(None, wrong))
-    strangers = [peer for peer in told if peer not in peers.layouts]
+    strangers = [peer for peer in names if peer not in peers.layouts]
     if not strangers:
         registry.waiting_for_hello.pop(key, None)
         return peers.lack(source)
@@ -78,12 +78,12 @@ def _objection(registry: TransferRegistry, key: Key, source: Source, told: tuple
     return f"{strangers[0]} has not said hello within {registry.limits.transfer:g} s"
 
 
-def _land(registry: TransferRegistry, key: Key, request: Request, told: tuple[str, ...]) -> Landing | None:
+def _land(registry: TransferRegistry, key: Key, request: Request, names: tuple[str, ...]) -> Landing | None:
     """Pages for it, once its peers are known; a request that never fits is given up."""
-    if not registry.peers.know(told):
+    if not registry.peers.know(names):
         return None
     try:
-        return registry.view.want(request, one_start=not registry.peers.take_wants(told))
+        return registry.view.want(request, one_start=not registry.peers.take_wants(names))
     except BaseException as wrong:
         give_up(registry, key, str(wrong))
         raise
@@ -104,7 +104,7 @@ def _ask(registry: TransferRegistry, arrival: Arrival, landing: Landing, now: fl
         registry.limits.transfer,
     )  # fmt: skip
     message = wire.encode(ask)
-    for peer in tuple(session.told):
+    for peer in tuple(session.writers):
         if not registry.send(peer, message):
             registry.carry_out(session.key, session.unsent(peer, now))
             break
@@ -112,18 +112,18 @@ def _ask(registry: TransferRegistry, arrival: Arrival, landing: Landing, now: fl
 
 
 def give_up(registry: TransferRegistry, key: Key, reason: str) -> None:
-    """What was ordered or expected, and not asked for, is not wanted: whoever was to compute it is told. It is over."""
-    told = _settle(registry, key)
-    _call_off(registry, key, told, reason)
-    if told and not registry.sessions(key):
+    """An order or expectation that was never asked for is called off, and the peer that was to compute it is names."""
+    names = _settle(registry, key)
+    _call_off(registry, key, names, reason)
+    if names and not registry.sessions(key):
         registry.early.close(key)
 
 
 def _settle(registry: TransferRegistry, key: Key) -> dict[str, None]:
-    """It is asked for now, or never: who knows so far that it is wanted, each once."""
+    """It is asked for now, or never: the peers that know so far that it is wanted."""
     registry.waiting_for_hello.pop(key, None)
-    ordered, told = registry.orders.settle(key), dict.fromkeys(registry.expected.pop(key, ()))
-    return told if ordered is None else told | {ordered: None}
+    ordered, names = registry.orders.settle(key), dict.fromkeys(registry.expected.pop(key, ()))
+    return names if ordered is None else names | {ordered: None}
 
 
 def _call_off(registry: TransferRegistry, key: Key, peers: Iterable[str], reason: str) -> None:

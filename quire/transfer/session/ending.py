@@ -1,6 +1,6 @@
 """Ending: a session that has a verdict becomes quiet, and then its pages are given back or made findable.
 
-Wrong bytes are worse than pages that stay taken: nothing is given back before it is proven that nobody touches it.
+Wrong bytes are worse than pages that stay taken: nothing is given back before it is proven that no peer touches it.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 
 from quire.core.records.errors import StateError, say
-from quire.transfer.session.receiving import Receiving
-from quire.transfer.session.registry import Session, TransferRegistry
-from quire.transfer.session.sending import Sending
+from quire.transfer.session.endpoint_registry import Session, TransferRegistry
+from quire.transfer.session.receiving_session import Receiving
+from quire.transfer.session.sending_session import Sending
 from quire.transfer.wire.verdict import Outcome
 
 CLOSING = 1.0  # seconds that a closed link gets to prove that nothing moves any more
@@ -25,20 +25,20 @@ def is_quiet(session: Session) -> bool:
 
 
 def quieten(registry: TransferRegistry, session: Session, now: float) -> None:
-    """Shut its door; after its grace close the link to who is silent; its pages stay taken until all is proven."""
+    """Shut its door; after its grace close the link to silent peers; its pages stay taken until all is proven."""
     if isinstance(session, Receiving) and not session.proven:
         door = registry.arrivals[session.key].door
         session.proven = door is None or door.shut()
     if is_quiet(session):
         if session.stuck:
-            _log.warning("session %s is not stuck any more: it is proven that nobody touches its pages", session.key)
+            _log.warning("session %s is not stuck any more: it is proven that no peer touches its pages", session.key)
         session.stuck = False  # the proof has come after all
         return
     if session.stuck or session.quiet_until is None or now < session.quiet_until:
         return
     if session.closed_at is None:
         session.closed_at = now
-        for peer in list(session.told) if isinstance(session, Receiving) else session.silent:
+        for peer in list(session.writers) if isinstance(session, Receiving) else session.silent:
             registry.link.close(peer)
     session.stuck = now >= session.closed_at + CLOSING
     if session.stuck:
@@ -57,7 +57,7 @@ def conclude(registry: TransferRegistry, session: Session, *, commit: bool | Non
     """Give its pages back, or make them findable: when delivered, unless ranks have agreed not to `commit`."""
     key = session.key
     if session not in registry.sessions(key) or not is_quiet(session) or session.stuck:
-        fact = "it is over" if session not in registry.sessions(key) else "somebody may still touch its pages"
+        fact = "it is over" if session not in registry.sessions(key) else "a peer may still touch its pages"
         raise StateError(say(f"the end of {key}", fact, "wait until `step` returns it, and end it once"))
     if isinstance(session, Sending):
         _give_back(registry, session)

@@ -10,7 +10,7 @@ import logging
 from quire.core.records.errors import QuireError
 from quire.transfer.links.link import Lost, News, Received, WriteDone
 from quire.transfer.session import answering
-from quire.transfer.session.registry import TransferRegistry
+from quire.transfer.session.endpoint_registry import TransferRegistry
 from quire.transfer.wire import messages as wire
 from quire.transfer.wire.verdict import Key
 
@@ -63,7 +63,7 @@ def _refused(registry: TransferRegistry, peer: str, reason: str, now: float) -> 
 
 
 def _order(registry: TransferRegistry, peer: str, message: wire.Order) -> None:
-    """Keep it for the engine; whoever ordered what is not computed learns it when it asks."""
+    """Keep it for the engine; a peer whose order is not computed learns that when it asks."""
     key = wire.key_of(message)
     if peer not in registry.peers.layouts or key in registry.dispatches or key in registry.early.over:
         registry.ignored["an order of a stranger, or again"] += 1
@@ -90,7 +90,7 @@ def _cancel(registry: TransferRegistry, peer: str, message: wire.Cancel, now: fl
         registry.early.drop_ask(key, peer)
     if dispatch is not None and (ordered or peer in dispatch.session.receivers):
         registry.carry_out(key, dispatch.session.cancel(message.reason, now, by_peer=peer))
-    elif arrival is not None and peer in arrival.session.told:
+    elif arrival is not None and peer in arrival.session.writers:
         registry.carry_out(key, arrival.session.cancel(message.reason, now, by_peer=peer))
     elif dispatch is not None or arrival is not None:
         registry.ignored["a cancel of a stranger"] += 1

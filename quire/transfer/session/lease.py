@@ -31,7 +31,7 @@ class Lease:
         self._until = max(self._until, now + self._seconds * 2 / 3)
 
     def has_run_out(self, now: float) -> bool:
-        """Nobody has said anything for so long."""
+        """No peer has sent anything for so long."""
         return now >= self._until
 
 

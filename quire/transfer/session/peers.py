@@ -28,11 +28,11 @@ class _Unreached(NamedTuple):
 
 
 class Peers:
-    """Introductions of one endpoint. `send` hands a message over, and tells whether it could."""
+    """Introductions of one endpoint. `send` hands a message over, and returns whether it could."""
 
     def __init__(self, layout: Layout, send: Callable[[str, bytes], bool]) -> None:
         self._hello = wire.encode(hello(layout))
-        wire.decode(self._hello)  # what nobody would understand is an error here, not a silence there
+        wire.decode(self._hello)  # what no peer would understand is an error here, not a silence there
         self._mine = layout
         self._send = send
         self.layouts: dict[str, Layout] = {}  # of those that have said hello
@@ -51,7 +51,7 @@ class Peers:
         return True
 
     def met(self, peer: str, message: wire.Hello) -> None:
-        """A hello: one that fits is answered, once; one that does not is told why."""
+        """A hello: one that fits is answered, once; one that does not is refused with the reason."""
         self.layouts.pop(peer, None)
         self._lacks.clear()
         try:
@@ -71,7 +71,7 @@ class Peers:
         self.greet(peer)
 
     def not_understood(self, peer: str, why: str) -> None:
-        """A peer that has not said hello sent what is no message of this version: it may run another release."""
+        """A peer that has not said hello sent what is not a message of this version: it may run another release."""
         if peer not in self.layouts:
             self.misfits[peer] = why
 
@@ -93,7 +93,7 @@ class Peers:
         return None if self.greet(peer) else f"{peer} could not be asked"
 
     def give_up(self, peers: Iterable[str]) -> None:
-        """They have not answered: who needs them next says hello again."""
+        """They have not answered: the next session that needs them says hello again."""
         self._greeted.difference_update(peers)
 
     def lack(self, source: Source) -> str | None:
@@ -110,7 +110,7 @@ class Peers:
             peers = [source.peers[rank] for rank in meets(mine.grid, mine.seat, source.grid, group)]
             wrong = uncovered(mine, [self.layouts[peer] for peer in peers])
             if wrong is not None:
-                return f"{', '.join(peers) or 'nobody there'} cannot fill pages here: {wrong}"
+                return f"{', '.join(peers) or 'no peer there'} cannot fill pages here: {wrong}"
         return None
 
     def know(self, peers: Iterable[str]) -> bool:
@@ -122,7 +122,7 @@ class Peers:
         return all(PER_GROUP in self.layouts[peer].can for peer in peers)
 
     def lost(self, peer: str, reason: str, now: float) -> bool:
-        """It is gone, and greeted again when somebody needs it. Returns whether it had said hello."""
+        """It is gone, and greeted again when a session needs it. Returns whether it had said hello."""
         known = self.layouts.pop(peer, None) is not None
         if known:
             self._lacks.clear()

@@ -53,7 +53,7 @@ class BlockLists:
         return self._shape
 
     def num_used(self, group: int) -> int:
-        """Slots somebody holds."""
+        """Slots with a holder."""
         return sum(1 for (which, _), users in self._users.items() if which == group and users)
 
     # -- the engine's side -------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class BlockLists:
         for group, slot in pages:
             self._users[group, slot] -= 1
             if self._users[group, slot] < 0:
-                raise StateError(say(f"release of slot {slot}, group {group}", "nobody holds it", "release once"))
+                raise StateError(say(f"release of slot {slot}, group {group}", "it has no holder", "release once"))
             if self._users[group, slot] == 0:
                 del self._users[group, slot]
                 name = self._names[group].get(slot)

@@ -81,7 +81,7 @@ class QuireView:
         """Claim for decoding, group by group, and admit.
 
         None when there is no room, when a held page did not come up, and while a plan that is not finished moves one of
-        its pages: what fails there could not be told to a transfer.
+        its pages: a failure there could not be reported to a transfer.
         """
         cache = self._cache
         if one_start:
@@ -91,7 +91,7 @@ class QuireView:
             wanted, start = claim.wanted_blocks, claim.start
             batch = cache.admit(claims)
         try:
-            finished = self._run(batch.plan)  # also when nobody came in: it may have what others are owed
+            finished = self._run(batch.plan)  # also when nothing was admitted: it may have what others are owed
         except BaseException:
             for sequence in batch.sequences:
                 cache.release(sequence, store=False)

@@ -90,7 +90,7 @@ class StagedView:
         return self._view.shape()
 
     def num_used(self, group: int) -> int:
-        """Staging slots somebody holds."""
+        """Staging slots with a holder."""
         return int(np.count_nonzero(self._pools[group].users))
 
     def offer(self, id: Hashable, span: Span) -> Offer | None:

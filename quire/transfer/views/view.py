@@ -91,7 +91,7 @@ class CacheView(Protocol):
         ...
 
     def commit(self, landing: Landing) -> None:
-        """All of it has arrived, on all ranks, and nobody writes any more: make it findable, once.
+        """All of it has arrived, on all ranks, and no peer writes any more: make it findable, once.
 
         An error means that it was released instead.
         """

@@ -1,1 +1,1 @@
-"""What two peers tell each other, as bytes of one version: layouts, messages, verdicts."""
+"""What two peers send each other, as bytes of one version: layouts, messages, verdicts."""

@@ -98,5 +98,5 @@ def _check(aux: Aux, room: AuxRoom) -> None:
         if number > most:
             raise InputError(say(f"{number} {what}", f"there is room for {most}", "send less or make more room"))
     if len(aux.logits) % (4 * max(aux.vocabulary, 1)):
-        fact = f"{len(aux.logits)} bytes are no rows of {aux.vocabulary}"
+        fact = f"{len(aux.logits)} bytes are not rows of {aux.vocabulary}"
         raise InputError(say("logits", fact, "pass float32 [rows, vocabulary]"))

@@ -1,4 +1,4 @@
-"""Layout: what one worker's pages look like, as it tells its peers; why two of them do not fit. Knows no sessions."""
+"""Layout: what one worker's pages look like, described for its peers; why two of them do not fit. Knows no sessions."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def uncovered(mine: Layout, writers: Sequence[Layout]) -> str | None:
             first, there = missing[0], sorted({layer for peer in writers for layer in peer.pages[group].layers})
             more = f" and {len(missing) - 1} more parts" if len(missing) > 1 else ""
             layers = f"layers {short(page.layers)} here, {short(there)} there"
-            return f"bytes [{first.start}, {first.end}){more} of group {group}'s page are nobody's: {layers}"
+            return f"bytes [{first.start}, {first.end}){more} of group {group}'s page have no sender: {layers}"
     return None
 
 

@@ -163,7 +163,7 @@ def encode(message: AnyMessage) -> bytes:
 
 
 def decode(data: bytes | memoryview) -> AnyMessage:
-    """The message; a foreign version is told apart from a broken message before anything else is read."""
+    """The message; the version is checked before anything else is read."""
     if not len(data):
         raise InputError(say("a message from a peer", "it is empty", "drop it"))
     if data[0] != VERSION:

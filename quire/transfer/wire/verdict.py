@@ -22,7 +22,7 @@ class Key(NamedTuple):
 def check_key(key: object) -> None:
     """A key travels: it is a Key, its name is short and its epoch a number from 0 on."""
     if not isinstance(key, Key) or not isinstance(key.request, str) or type(key.epoch) is not int:
-        raise InputError(say(f"session {key!r}", "it is no Key(str, int)", "pass Key(request, epoch)"))
+        raise InputError(say(f"session {key!r}", "it is not a Key(str, int)", "pass Key(request, epoch)"))
     if not 0 < len(key.request) <= 1024 or not 0 <= key.epoch <= 2**62:
         fact = f"its name has {len(key.request)} characters, its epoch is {key.epoch}"
         raise InputError(say("a session", fact, "use 1 to 1024 characters and an epoch from 0 on"))
@@ -60,12 +60,12 @@ def broken(reason: str) -> Verdict:
 
 
 def cancelled(reason: str, by_peer: bool = False) -> Verdict:
-    """Somebody does not want it any more."""
+    """One side does not want it any more."""
     return Verdict(Outcome.CANCELLED, reason, by_peer)
 
 
 def settle(old: Verdict | None, new: Verdict) -> Verdict:
-    """The first verdict stands, whoever asks and when; only a broken protocol replaces it."""
+    """The first verdict stands; only a broken protocol replaces it."""
     return new if old is None or (new.broken and not old.broken) else old
 
 
@@ -91,7 +91,7 @@ class Limits:
 
     lease: float = 30.0  # how long a sender holds pages for a receiver that has not asked
     transfer: float = 60.0  # sender: from its last piece on; receiver: from its ask on
-    grace: float = 60.0  # from the verdict until everybody must be quiet
+    grace: float = 60.0  # from the verdict until all writers must be quiet
     parked: float = 120.0  # how long a message waits for its session
     sessions: int = 4096
     messages: int = 4096  # parked ones

@@ -1,4 +1,4 @@
-// Live: asks the server again and again while somebody looks. Owns the pace, the key, the pause and the theme of a page.
+// Live: asks the server again and again while the page is visible. Owns the pace, the key, the pause and the theme of a page.
 
 const THEMES = ["auto", "light", "dark"];
 const byId = (id) => document.getElementById(id);

@@ -33,7 +33,7 @@ function show() {
   put(byId("hit"), percent(now.reused, now.tokens));
   put(byId("hit-note"), now.tokens ? `of ${short(now.tokens)} prompt tokens came out of some worker’s cache` : "no prompt has come yet");
   put(byId("asking"), count(now.inFlight));
-  put(byId("asking-note"), now.inFlight ? `requests with workers; ${count(now.running)} hold pages, ${count(now.waiting)} wait for room` : "nobody is asking right now");
+  put(byId("asking-note"), now.inFlight ? `requests with workers; ${count(now.running)} hold pages, ${count(now.waiting)} wait for room` : "no request right now");
   put(byId("there"), count(last.workers.length));
   put(byId("there-note"), now.exact === last.workers.length ? "what each has cached is known exactly" : `${count(now.exact)} of them known exactly`);
   put(byId("choices"), short(totals.choices));
@@ -50,7 +50,7 @@ function show() {
 function headline(number, now) {
   if (!number) return "There is no worker yet.";
   const who = many(number, "worker", "workers");
-  if (!now.tokens) return `${who}, and nobody has asked yet.`;
+  if (!now.tokens) return `${who}, and no request has come yet.`;
   return `${who}: ${percent(now.reused, now.tokens)} of all prompt tokens were already in memory.`;
 }
 
@@ -74,7 +74,7 @@ function showCards(workers) {
   }
   let empty = byId("list").querySelector(".empty");
   if (!workers.length && !empty) {
-    empty = element("li", "empty", "No worker is there. Requests wait, and are told 503 when none comes in time.");
+    empty = element("li", "empty", "No worker is there. Requests wait, and get 503 when none comes in time.");
     byId("list").append(empty);
   } else if (workers.length && empty) empty.remove();
 }

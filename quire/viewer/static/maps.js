@@ -294,7 +294,7 @@ export function showLegend(snapshot) {
     ramp(["--hot", "--warm", "--cool"], "evicted next", "kept longest");
     key("--quiet", "in use", "cannot be evicted");
   } else if (snapshot.colour === "uses") {
-    const told = snapshot.eviction === "adaptive" ? ["used once", "used 64 times or more"] : ["held by nobody", "held by many requests"];
+    const told = snapshot.eviction === "adaptive" ? ["used once", "used 64 times or more"] : ["held by no request", "held by many requests"];
     ramp(["--few", "--many"], told[0], told[1]);
   } else {
     snapshot.scopes.slice(0, 7).forEach((label, nth) => key(scopeColour(nth), label));

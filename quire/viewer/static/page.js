@@ -1,4 +1,4 @@
-// Page: asks for snapshots while somebody looks, and hands them to the panels. Owns what they add up to, and the choices.
+// Page: asks for snapshots while the page is visible, and hands them to the panels. Owns what they add up to, and the choices.
 
 import { COLOURS, redrawMaps, showLegend, showMaps } from "./maps.js";
 import { showRegret } from "./regret.js";
@@ -30,7 +30,7 @@ function show() {
   const { last, history } = state;
   if (!last) return;
   byId("name").textContent = worker ? `worker ${last.name}` : last.name || "the live cache";
-  byId("foot").textContent = last.shows_tokens ? "This page shows prompts: whoever started the server asked for that." : "No prompt, no token and no salt is on this page.";
+  byId("foot").textContent = last.shows_tokens ? "This page shows prompts: the server was started with that option." : "No prompt, no token and no salt is on this page.";
   showTiles(last, history);
   showLegend(last);
   showMaps(last, flowsOf(history));

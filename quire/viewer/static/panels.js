@@ -21,7 +21,7 @@ export function rates(history, ...names) {
   for (let at = 1; at < history.length; at += 1) {
     const seconds = Math.max(1e-3, history[at][AT.time] - history[at - 1][AT.time]);
     const more = names.reduce((sum, name) => sum + history[at][AT[name]] - history[at - 1][AT[name]], 0);
-    found.push(seconds > 30 ? 0 : Math.max(0, more / seconds)); // nobody looked for a while
+    found.push(seconds > 30 ? 0 : Math.max(0, more / seconds)); // the page was hidden for a while
   }
   return found;
 }
@@ -55,7 +55,7 @@ export function showTiles(snapshot, history) {
   put("full", percent(busy, slots));
   put("full-note", `of ${short(slots)} pages in use; ${short(cached)} hold what is cached, ${short(of(0))} are free`);
   put("asking", count(requests.running));
-  put("asking-note", requests.waiting ? `being answered, ${count(requests.waiting)} waiting` : requests.running ? "being answered, nobody waits" : "nobody is asking right now");
+  put("asking-note", requests.waiting ? `being answered, ${count(requests.waiting)} waiting` : requests.running ? "being answered, none waits" : "no request right now");
   const recent = history.slice(-120);
   sparkline(byId("hit-line"), windowed(recent), "--reused", 1);
   sparkline(byId("saved-line"), reuse.tokens ? rates(recent, "reused") : rates(recent, "reused_full"), "--reused");
@@ -116,7 +116,7 @@ function emptyState(list, number, snapshot) {
   if (number && told) told.remove();
   if (!number && !told) {
     const cached = snapshot.blocks ? "What earlier prompts left behind is cached and waits for the next one." : "Send a prompt, and it appears here.";
-    list.append(element("li", "empty", `Nobody is asking right now. ${cached}`));
+    list.append(element("li", "empty", `No request right now. ${cached}`));
   }
 }
 
@@ -228,7 +228,7 @@ export function showSteps(snapshot, history) {
   drawBars(canvas);
   const tokens = steps.reduce((sum, [, number]) => sum + number, 0);
   const seconds = steps.length > 1 ? steps.at(-1)[0] - steps[0][0] : 0;
-  put("step-note", seconds > 0 ? `${count(tokens / steps.length)} tokens a step, ${rate(steps.length / seconds)} steps a second` : steps.length || bars.length ? "" : "No step has been told yet.");
+  put("step-note", seconds > 0 ? `${count(tokens / steps.length)} tokens a step, ${rate(steps.length / seconds)} steps a second` : steps.length || bars.length ? "" : "No step was reported yet.");
   canvas.setAttribute("aria-label", `${many(bars.length, "bar", "bars")}. ${byId("step-note").textContent}`);
 }
 

@@ -33,7 +33,7 @@ function show(told) {
     const more = told.num_tokens > told.tokens.length ? `, the first ${count(told.tokens.length)} of ${count(told.num_tokens)} tokens` : "";
     parts.push(element("h3", "", `Prompt${more}`), element("div", "prompt", told.text ?? told.tokens.join(" ")));
   }
-  if (!told.operator) parts.push(element("p", "note", "This is what whoever sent the prompt may know. With a key for this page, the operator also sees from which memory it came, when pages were evicted, and what would have helped."));
+  if (!told.operator) parts.push(element("p", "note", "This is what the sender of the prompt may know. With a key for this page, the operator also sees from which memory it came, when pages were evicted, and what would have helped."));
   body.replaceChildren(...parts);
 }
 

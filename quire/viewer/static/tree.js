@@ -35,7 +35,7 @@ function tableRow(row, at, snapshot, counted) {
   first.append(chip);
   made.append(first, element("td", "n", count(row[TOKENS])), element("td", "n", count(row[ENDS])), element("td", "n", short(row[TOKENS] * (row[ENDS] - 1))));
   if (counted) made.append(element("td", "n", row[USES] >= 255 ? "255+" : many(row[USES], "time", "times")));
-  made.append(element("td", "", row[HOLDERS] ? holders(row) : "nobody"));
+  made.append(element("td", "", row[HOLDERS] ? holders(row) : "no request"));
   return made;
 }
 
@@ -107,7 +107,7 @@ function describePiece(one) {
   lines.push(`${many(row[BLOCKS], "block", "blocks")} here and below`);
   lines.push(row[ENDS] > 1 ? `shared by ${count(row[ENDS])} texts` : "one text goes on here");
   if (row[USES] > 0) lines.push(`used ${row[USES] >= 255 ? "255 times or more" : many(row[USES], "time", "times")}`);
-  lines.push(row[HOLDERS] || row[WHO].length ? `used now by ${row[HOLDERS] ? holders(row) : row[WHO].map((one_) => `#${one_}`).join(" ")}` : "nobody uses it now");
+  lines.push(row[HOLDERS] || row[WHO].length ? `used now by ${row[HOLDERS] ? holders(row) : row[WHO].map((one_) => `#${one_}`).join(" ")}` : "not in use now");
   return lines.join("\n");
 }
 

@@ -6,13 +6,13 @@ export const STATES = [
   ["open", "being written", "a request fills it now"],
   ["held", "in use", "a running request reads it"],
   ["claimed", "promised", "kept for a request that starts next"],
-  ["idle", "cached", "nobody uses it; the next prompt that begins alike will"],
+  ["idle", "cached", "not in use; the next prompt that begins alike reuses it"],
   ["shadow", "second copy", "the page also lies in a faster memory"],
   ["coming", "arriving", "being copied in the background"],
 ];
 
 export const CAUSES = {
-  new: ["New text", "nobody has sent it before"],
+  new: ["New text", "it was not sent before"],
   evicted: ["Was here, made room", "its pages were given to others: more memory would have kept it"],
   gone: ["Was here, and is gone", "its pages were given to others, or lost"],
   forgotten: ["Was here long ago", "so long that nothing more is known of it"],
@@ -76,5 +76,5 @@ export function headline(reuse, requests, used) {
     return `${share} % of all prompt tokens were already in memory.`;
   }
   if (requests.running + requests.waiting > 0) return `${many(requests.running, "request is", "requests are")} being answered.`;
-  return used > 0 ? "The cache remembers, and nobody is asking." : "The cache is empty. Send a prompt and watch it fill.";
+  return used > 0 ? "The cache remembers, and no request is running." : "The cache is empty. Send a prompt and watch it fill.";
 }

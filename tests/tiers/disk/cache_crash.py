@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from quire import check
-from quire.tiers.disk.examine import examine
+from quire.tiers.disk.fsck import examine
 
 from .dying import DeadlyFiles, Tell, run_rounds, until_killed
 from .rig import BY_HAND, OFTEN, Kept

@@ -19,10 +19,10 @@ from quire import StateError
 from quire.tiers.disk import DiskIO
 from quire.tiers.disk.calls.files import READ_ONLY_FILES
 from quire.tiers.disk.calls.owner import model_folder
-from quire.tiers.disk.examine import ModelReport, examine
+from quire.tiers.disk.fsck import ModelReport, examine
 from quire.tiers.disk.log.frames import Log
-from quire.tiers.disk.log.load import read_log
-from quire.tiers.disk.log.read import NAME, ReadManifest, read_manifest
+from quire.tiers.disk.log.manifest_contents import read_log
+from quire.tiers.disk.log.read_manifest import NAME, ReadManifest, read_manifest
 from quire.tiers.disk.pages.slots import page_file, slot_bytes
 
 from .dying import DeadlyFiles, Tell, run_rounds, until_killed

@@ -17,11 +17,11 @@ import numpy as np
 from quire.core.records.lasting import LastingChanges, LastingPages
 from quire.tiers import TierError
 from quire.tiers.disk import DiskFolder, DiskIO, OpenReport
+from quire.tiers.disk.calls.disk_watch import WatchedFiles
 from quire.tiers.disk.calls.owner import model_folder
-from quire.tiers.disk.calls.watch import WatchedFiles
 from quire.tiers.disk.log import manifest
-from quire.tiers.disk.log.load import Contents
-from quire.tiers.disk.log.read import NAME
+from quire.tiers.disk.log.manifest_contents import Contents
+from quire.tiers.disk.log.read_manifest import NAME
 
 from .stand_ins import MemoryFiles, PowerCut
 from .turns import TurnFiles, TurnLock, Turns

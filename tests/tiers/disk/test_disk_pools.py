@@ -13,9 +13,9 @@ from quire.core.outside.prefetch import Prefetch
 from quire.tiers import ArenaTier, PageLayout, TierError
 from quire.tiers.disk import DiskFolder, DiskIO, DiskKeeper, DiskLimits, DiskTier, KeeperPace
 from quire.tiers.disk.calls.owner import model_folder
-from quire.tiers.disk.examine import examine
+from quire.tiers.disk.fsck import examine
 from quire.tiers.disk.log.frames import HEAD_BYTES, ManifestHead, unpack_head
-from quire.tiers.disk.log.read import NAME
+from quire.tiers.disk.log.read_manifest import NAME
 from quire.tiers.disk.pages.slots import slot_bytes
 from quire.tiers.disk.ranks.rank import LocalRank
 

@@ -19,7 +19,7 @@ from quire.tiers.disk.calls.owner import model_folder
 from quire.tiers.disk.log.frames import HEAD_BYTES
 from quire.tiers.disk.log.manifest import NEW_NAME
 from quire.tiers.disk.log.mark import MARK_NAME
-from quire.tiers.disk.log.read import NAME
+from quire.tiers.disk.log.read_manifest import NAME
 from quire.tiers.disk.log.records import PIECE, payloads, unpack_changes
 from quire.tiers.disk.space import page_index
 
@@ -128,7 +128,7 @@ def test_an_unknown_format_is_refused_and_not_touched(tmp_path: Path) -> None:
         opened(tmp_path)
     assert {path.name: path.read_bytes() for path in model.iterdir() if path.name != "lock"} == before
     (model / NAME).write_bytes(b"something else" * 100)
-    with pytest.raises(StateError, match="it is no manifest"):
+    with pytest.raises(StateError, match="it is not a manifest"):
         opened(tmp_path)
 
 

@@ -11,11 +11,11 @@ import pytest
 from quire import Scope, check
 from quire.core.records.lasting import LastingPages
 from quire.tiers.disk import DiskIO
-from quire.tiers.disk.examine import examine
+from quire.tiers.disk.fsck import examine
 from quire.tiers.disk.log.manifest import NEW_NAME
-from quire.tiers.disk.log.read import NAME
+from quire.tiers.disk.log.read_manifest import NAME
 
-from .rig import Kept, page_of, prompt
+from .rig import DISK, Kept, page_of, prompt
 from .stand_ins import FullFiles, MemoryFiles
 from .test_folder import CHAIN, PAGES, opened, stored
 from .world import APART, POOLED, Shape, World, changes, places_of, tokens_of
@@ -84,6 +84,21 @@ def test_what_is_still_to_be_recorded_is_told_and_erased_when_there_is_room(tmp_
     kept.close()
     again = Kept(tmp_path)
     assert [again.fetched(1, MINE), again.fetched(3, MINE), again.fetched(4)] == [0, 0, 16]
+    again.close()
+
+
+def test_a_slot_is_erased_once(tmp_path: Path) -> None:
+    """Every slot of the disk is taken again after a scope was forgotten: new pages there stay."""
+    kept = Kept(tmp_path)
+    kept.compute(1, MINE)
+    assert kept.keeper.flush() and kept.keeper.forget(MINE) == 4
+    others = range(2, 2 + DISK // 4)
+    for number in others:
+        kept.compute(number)
+        assert kept.keeper.flush()
+    kept.close()
+    again = Kept(tmp_path)
+    assert [again.fetched(number) for number in others] == [16] * len(others)
     again.close()
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from quire import InputError
-from quire.cli import fsck
+from quire.cli.tiers import fsck_command
 from quire.tiers.disk.calls.owner import LOCK_NAME, model_folder
-from quire.tiers.disk.examine import examine, model_folders
+from quire.tiers.disk.fsck import examine, model_folders
 from quire.tiers.disk.keep.scrub import Scrubber
 from quire.tiers.disk.log.manifest import NEW_NAME
-from quire.tiers.disk.log.read import NAME
+from quire.tiers.disk.log.read_manifest import NAME
 
 from .test_folder import CHAIN, PAGES, opened, stored
 from .test_tier import flip
@@ -30,10 +30,10 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_a_sound_folder(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fsck.main([str(model.parent)]) == 0
+    assert fsck_command.main([str(model.parent)]) == 0
     told = capsys.readouterr().out
     assert "4 pages of 4 blocks" in told and "every page is as it was written" in told
-    assert fsck.main([str(model), "--json"]) == 0
+    assert fsck_command.main([str(model), "--json"]) == 0
     (report,) = json.loads(capsys.readouterr().out)["models"]
     assert (report["pages"], report["damaged"], report["findings"]) == (4, False, [])
 
@@ -42,14 +42,14 @@ def test_every_bad_page_is_named_and_repaired(model: Path, capsys: pytest.Captur
     flip(model / "pages-0", 2 * 4096 + 50)
     os.truncate(model / "pages-1", 4999)
     before = {path.name: path.read_bytes() for path in model.iterdir() if path.name != "lock"}
-    assert fsck.main([str(model.parent)]) == 4
+    assert fsck_command.main([str(model.parent)]) == 4
     told = capsys.readouterr().out
     assert "damage  slot 2 of group 0: its bytes do not match their checksum" in told
     assert "damage  slot 0 of group 1: the file ends before its page does" in told
     assert before == {path.name: path.read_bytes() for path in model.iterdir() if path.name != "lock"}, "it only looks"
-    assert fsck.main([str(model.parent), "--repair"]) == 1
+    assert fsck_command.main([str(model.parent), "--repair"]) == 1
     assert "repaired" in capsys.readouterr().out
-    assert fsck.main([str(model.parent)]) == 0
+    assert fsck_command.main([str(model.parent)]) == 0
     with opened(model.parent) as again:
         assert places_of(again.contents) == [PAGES[0], PAGES[3]]
 
@@ -98,12 +98,12 @@ def test_who_else_may_read_it_is_damage(model: Path) -> None:
 
 def test_a_folder_in_use_or_of_another_format_is_refused(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with opened(model.parent):
-        assert fsck.main([str(model.parent)]) == 8
+        assert fsck_command.main([str(model.parent)]) == 8
         assert f"process {os.getpid()}" in capsys.readouterr().out
     raw = bytearray((model / NAME).read_bytes()[:512])
     raw[8] = 9
     (model / NAME).write_bytes(raw)
-    assert fsck.main([str(model.parent), "--repair"]) == 8
+    assert fsck_command.main([str(model.parent), "--repair"]) == 8
     assert "format 9" in capsys.readouterr().out and (model / NAME).read_bytes() == raw
 
 
@@ -145,7 +145,7 @@ def test_what_is_no_folder_of_ours_is_refused(tmp_path: Path, capsys: pytest.Cap
         model_folders(tmp_path / "none")
     with pytest.raises(InputError, match="ENAMETOOLONG"):
         model_folders(tmp_path / ("x" * 300))
-    assert fsck.main([str(tmp_path)]) == 2
+    assert fsck_command.main([str(tmp_path)]) == 2
     assert "no model's pages are in it" in capsys.readouterr().err
 
 

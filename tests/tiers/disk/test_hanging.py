@@ -22,9 +22,10 @@ from quire.tiers import Bytes
 from quire.tiers.disk import DiskFolder, DiskIO, KeeperPace
 from quire.tiers.disk.calls.files import File, RealFiles
 from quire.tiers.disk.calls.owner import model_folder
-from quire.tiers.disk.examine import examine
-from quire.tiers.disk.log.read import NAME
+from quire.tiers.disk.fsck import examine
+from quire.tiers.disk.log.read_manifest import NAME
 
+from ...waits import until
 from .rig import BY_HAND, DISK, FINGERPRINT, OFTEN, PAGE, Kept, page_of, prompt
 from .test_tier import flip
 
@@ -206,8 +207,7 @@ def test_the_scrubber_loses_nothing_that_it_could_not_read(tmp_path: Path, files
     kept = Kept(tmp_path, KeeperPace(look_seconds=600, scrub_bytes_per_second=1e9), files, io=SOON)
     scrubber = kept.keeper._scrubber
     assert scrubber is not None
-    while not scrubber.num_looked_at:
-        pass
+    until(lambda: scrubber.num_looked_at)
     kept.keeper.idle()
     assert kept.keeper.report().scrubbed_bad == scrubber.num_bad == 0
     files.closed.clear()
@@ -281,8 +281,7 @@ def test_the_thread_survives_what_nobody_expected(tmp_path: Path, name: str, cap
     kept = Kept(tmp_path, OFTEN)
     with caplog.at_level(logging.ERROR, "quire.tiers"):
         failing(kept.cache, name)
-        while not kept.keeper.report().errors:
-            pass
+        until(lambda: kept.keeper.report().errors)
     assert "Boom: no" in kept.keeper.report().broken
     assert within(lambda: kept.keeper.flush(1)) is False and "used no more: Boom: no" in caplog.text
     within(kept.keeper.idle)
@@ -321,7 +320,7 @@ def test_setbacks_are_told_on_the_keepers_thread(tmp_path: Path) -> None:
         return Finished((), Plan(10**6, np.zeros((1, len(MoveColumn)), np.int32)))
 
     again.cache.lose = losing  # type: ignore[method-assign]
-    again.keeper._keeping.on_setbacks = lambda finished: told.append(current_thread().name)
+    again.keeper._upkeep.plans.on_setbacks = lambda finished: told.append(current_thread().name)
     while not again.keeper.report().scrubbed_bad:
         again.keeper.idle()
     again.keeper.idle()

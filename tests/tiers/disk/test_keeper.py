@@ -18,8 +18,8 @@ from quire.core.records.plan import MoveColumn, Plan
 from quire.tiers import Mover, PageLayout
 from quire.tiers.disk import DiskKeeper, KeeperPace
 from quire.tiers.disk.calls.owner import model_folder
-from quire.tiers.disk.examine import examine
-from quire.tiers.disk.log.read import NAME
+from quire.tiers.disk.fsck import examine
+from quire.tiers.disk.log.read_manifest import NAME
 
 from .rig import BLOCK, DISK, FINGERPRINT, HOST, OFTEN, PAGE, Kept, page_of, prompt
 from .stand_ins import Faults, FaultyFiles
@@ -330,6 +330,6 @@ def test_full_batches_follow_at_once_and_what_is_left_waits_for_more(tmp_path: P
     kept.cache.copy_down = counted  # type: ignore[method-assign]
     kept.compute(1)
     kept.compute(2)
-    turns = [kept.keeper._ask(kept.keeper._keeping.turn).result() for _ in range(3)]
+    turns = [kept.keeper._ask(kept.keeper._upkeep.turn).result() for _ in range(3)]
     assert plans == [3, 3, 2] and turns[:2] == [0.0, 0.0] and turns[2] > time.monotonic() + 500
     kept.close()

@@ -17,11 +17,11 @@ from quire.tiers import Bytes
 from quire.tiers.disk import DiskLimits, OpenReport
 from quire.tiers.disk.calls.files import REAL_FILES, File, RealFiles
 from quire.tiers.disk.calls.owner import model_folder
-from quire.tiers.disk.examine import examine
+from quire.tiers.disk.fsck import examine
 from quire.tiers.disk.log.frames import ManifestHead
 from quire.tiers.disk.log.manifest import NEW_NAME, DamagedLog
 from quire.tiers.disk.log.mark import MARK_NAME, DurableMark, read_mark
-from quire.tiers.disk.log.read import NAME
+from quire.tiers.disk.log.read_manifest import NAME
 from quire.tiers.disk.space import check_space
 
 from .rig import FINGERPRINT, Kept

@@ -18,7 +18,7 @@ from quire.core.state.claim import Refusal
 from quire.tiers import ArenaTier, Bytes, PageLayout
 from quire.tiers.disk import DiskFolder, DiskKeeper, LocalRank
 from quire.tiers.disk.calls.owner import model_folder
-from quire.tiers.disk.examine import examine
+from quire.tiers.disk.fsck import examine
 from quire.tiers.disk.ranks.ranked_tier import RankedTier
 
 from .rank_worker import PART, OneRank, RemoteRank

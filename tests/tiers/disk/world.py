@@ -15,7 +15,7 @@ from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
 from quire.tiers import TierError
 from quire.tiers.disk import DiskFolder, DiskIO, DiskLimits
 from quire.tiers.disk.calls.files import REAL_FILES, Files
-from quire.tiers.disk.log.load import Contents
+from quire.tiers.disk.log.manifest_contents import Contents
 
 FINGERPRINT = bytes(range(32))
 PAGE_BYTES = (96, 5000)

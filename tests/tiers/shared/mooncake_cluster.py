@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests import waits
+
 QUIET = {"GLOG_minloglevel": "3", "MC_LOG_LEVEL": "ERROR", "MC_STORE_MEMCPY": "0"}
 NODE = """
 import sys, time
@@ -69,13 +71,14 @@ class MooncakeCluster:
         rest = ["-metrics_host", "127.0.0.1", "-metrics_port", str(free_port()), "-default_kv_lease_ttl", "5000"]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self._master = subprocess.Popen([program, *where, *rest], env=os.environ | QUIET, **quiet)  # type: ignore[call-overload]
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return
             except OSError:
                 assert time.monotonic() < end and self._master.poll() is None, "the master does not start"
+                waits.rest()
 
     def start_node(self) -> None:
         """Start it, and wait until its memory is in the store."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from quire.tiers import ArenaTier, Bytes
 from quire.tiers.shared import LocalSharedRank, SharedConfig
-from quire.tiers.shared.ranks import Answers, Place
+from quire.tiers.shared.rank_parts import Answers, Place
 from tests.tiers.rank_process import RankProcess, answer
 
 HOST = 64  # slots

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waits import rest
+
 BINARY = shutil.which("redis-server")
 NO_REDIS = "redis-server is not installed (Debian: apt install redis-server)"
 needs_redis = pytest.mark.skipif(BINARY is None, reason=NO_REDIS)
@@ -39,13 +41,14 @@ class RedisServer:
         self.process = subprocess.Popen(
             [BINARY, *place, "--dir", str(self.folder), *SETTINGS, *self.settings], stdout=subprocess.DEVNULL
         )
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1) as line:
                 line.sendall(b"PING\r\n")
                 if line.recv(64)[:1] in (b"+", b"-"):
                     return self
             assert time.monotonic() < end and self.process.poll() is None, "redis-server does not start"
+            rest()
 
     def kill(self) -> None:
         """As a crash would."""

@@ -11,7 +11,7 @@ import pytest
 
 from quire.core.records.errors import StateError
 from quire.tiers import Bytes
-from quire.tiers.digest import DIGEST_BYTES, TAG_BYTES
+from quire.tiers.page_digest import DIGEST_BYTES, TAG_BYTES
 from quire.tiers.shared import SharedStore, StoreError, StoreMiss
 
 SIZE = 1024

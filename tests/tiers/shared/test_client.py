@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
 
@@ -16,11 +16,12 @@ from quire.tiers.shared.calls.breaker import FIRST_WAIT, LATE_CALLS, LONGEST_WAI
 from quire.tiers.shared.calls.client import FULL_PAUSE, GRACE
 from quire.tiers.shared.calls.crew import Crew
 from quire.tiers.shared.calls.quota import MOST_LABELS, Quota, QuotaAccounts
-from quire.tiers.shared.ranks import TiersRank
+from quire.tiers.shared.rank_parts import TiersRank
 from quire.tiers.shared.shared_cache import FETCHERS, MOST_FETCHES
 from tests.tiers.shared.machine import FULL, PATIENT, STATE, Machine, text
 from tests.tiers.shared.redis_server import RedisServer
 from tests.tiers.shared.store_suite import empty, name, page, soon
+from tests.waits import until
 
 
 class FakeClock:
@@ -63,13 +64,6 @@ class GatedStore(FolderStore):
     def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[StoreMiss | None]:
         self._wait()
         return super().put_many(names, pages, deadline)
-
-
-def wait_for(happened: Callable[[], bool]) -> None:
-    """Until something has happened on another thread."""
-    end = time.monotonic() + PATIENT
-    while not happened():
-        assert time.monotonic() < end
 
 
 # -- breaker -----------------------------------------------------------------------------------------------------------
@@ -218,7 +212,7 @@ def test_nobody_waits_for_a_store_that_hangs_and_too_much_is_refused_at_once(tmp
     one.settle()
     store.hangs = True
     fetches = [one.shared.fetch(one.request(text(2))) for _ in range(FETCHERS)]
-    wait_for(lambda: store.calls >= 2 + FETCHERS)
+    until(lambda: store.calls >= 2 + FETCHERS)
     fetches += [one.shared.fetch(one.request(text(2))) for _ in range(MOST_FETCHES)]
     refused = one.shared.fetch(one.request(text(2)))
     assert refused.done and refused.why == StoreMiss.BUSY
@@ -240,7 +234,7 @@ def test_a_deadline_passes_although_the_call_hangs_and_late_bytes_change_nothing
     store.hangs = True
     fetch = other.shared.fetch(other.request(text(1)), wait=0.05)
     assert store.reached.wait(PATIENT)
-    wait_for(lambda: fetch.done)
+    until(lambda: fetch.done)
     assert fetch.tokens == 0
     store.hangs = False
     store.gate.set()
@@ -353,7 +347,7 @@ def test_a_slot_that_an_open_plan_still_reads_is_filled_when_the_plan_is_done(tm
     batch = other.cache.add_sequence_batch([other.request(text(1, length=17))])
     assert len(batch.plan) == 4
     fetch = other.shared.fetch(other.request(text(2, length=16)))
-    wait_for(lambda: bool(other.cache.open_writers()) and len(other.cache.open_writers()[0].blocks()) == 4)
+    until(lambda: bool(other.cache.open_writers()) and len(other.cache.open_writers()[0].blocks()) == 4)
     assert not fetch.done  # it has the slots, and waits
     other.mover.run(batch.plan)
     other.cache.finish(batch.plan)
@@ -392,7 +386,7 @@ def test_a_store_that_comes_back_empty_is_filled_again(redis_server: RedisServer
     one.settle()
     assert not one.shared.client.reachable
     redis_server.start()
-    wait_for(lambda: one.shared.client.reachable)
+    until(lambda: one.shared.client.reachable)
     one.serve(text(1))
     one.settle()
     assert other.serve(text(1)) == 20
@@ -479,7 +473,7 @@ def test_turns_that_do_not_come_are_given_up(tmp_path: Path) -> None:
         assert (fetch.tokens, fetch.why) == (0, StoreMiss.LATE)
     assert not other.cache.open_writers() and not other.cache.open_finds()
     waiting = other.shared.fetch(other.request(text(1, length=16)))
-    wait_for(lambda: bool(other.turns and other.turns._asked and not other.turns._asked[-1].taken))
+    until(lambda: bool(other.turns and other.turns._asked and not other.turns._asked[-1].taken))
     other.close()
     waiting.close()
     one.close()

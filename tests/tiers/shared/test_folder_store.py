@@ -278,7 +278,7 @@ def test_several_processes_write_read_and_sweep_one_folder(tmp_path: Path) -> No
     quota = 40 * (SIZE + HEADER_BYTES)
     command = [sys.executable, "-c", WORKER, str(tmp_path), str(quota)]
     crew = [subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE, text=True) for seed in range(2)]
-    assert [one.communicate(timeout=120)[0] for one in crew] == ["wrong 0\n"] * 2
+    assert [one.communicate(timeout=240)[0] for one in crew] == ["wrong 0\n"] * 2
     assert sum(path.stat().st_size for path in files(tmp_path)) <= quota * 19 // 16
     left = [path for path in files(tmp_path) if path.name.startswith(TEMPORARY)]
     assert not left

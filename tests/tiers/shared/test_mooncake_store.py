@@ -46,13 +46,13 @@ class TestMooncakeStore(StoreSuite):
     @pytest.fixture
     def store(self, one_cluster: MooncakeCluster) -> Iterator[SharedStore]:
         store = MooncakeStore(one_cluster.url)
-        assert store._opened().remove_all(True) >= 0
+        assert store._open_client().remove_all(True) >= 0
         yield store
         store.close()
 
     def damage(self, store: SharedStore, of: bytes, change: str) -> None:
         assert isinstance(store, MooncakeStore)
-        client: Any = store._opened()
+        client: Any = store._open_client()
         raw = bytearray(client.get(_key(of)))
         match change:
             case "flip":

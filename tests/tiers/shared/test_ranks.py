@@ -13,11 +13,22 @@ import pytest
 from quire import Cache, CacheConfig, InputError, LayerGroup, Request, Scope, TierConfig, check
 from quire.core.records.request import PLAIN
 from quire.tiers import ArenaTier, Bytes, TierError
-from quire.tiers.shared import Fetch, LocalSharedRank, SharedCache, SharedConfig, StoreMiss, open_store
-from quire.tiers.shared.needs import needed
-from quire.tiers.shared.ranks import Answers, Place, Ranks
+from quire.tiers.shared import (
+    Fetch,
+    FolderStore,
+    LocalSharedRank,
+    SharedCache,
+    SharedConfig,
+    StoreClient,
+    StoreMiss,
+    open_store,
+)
+from quire.tiers.shared.audit import PageAudit
+from quire.tiers.shared.needs import needed_blocks
+from quire.tiers.shared.rank_parts import Answers, Place, Ranks, TiersRank
 from tests.tiers.shared.machine import FULL, PATIENT, SIZE, WINDOW, Int32, content, text
 from tests.tiers.shared.rank_worker import RemoteRank
+from tests.tiers.shared.store_suite import name, page, soon
 
 PRINTS = tuple(bytes([nth]) * 32 for nth in range(3))
 
@@ -151,7 +162,7 @@ def test_what_ranks_have_computed_others_need_not(
     one.publish(text(1))
     assert other.brought(text(1)) == (24, "")
     counts, came = one.shared.counts(), other.shared.counts()
-    needs = [(len(needed(group, 6, SIZE)), group.page_bytes) for group in groups]
+    needs = [(len(needed_blocks(group, 6, SIZE)), group.page_bytes) for group in groups]
     assert counts.sent == came.hits == sum(pages for pages, _ in needs)
     assert counts.bytes_out == came.bytes_in == sum(pages * size for pages, size in needs)
     assert other.brought(text(1, 2, length=32)) == (8 if len(groups) == 1 else 0, "absent")
@@ -331,3 +342,18 @@ def test_a_process_for_each_rank_and_one_that_is_killed(tmp_path: Path, closing:
         assert found.end == 12, "what the rank that lives has got is no page"
     assert shared.counts().misses == {"failed": 3} and not cache.open_writers()
     check(cache)
+
+
+def test_a_page_that_came_goes_out_with_the_same_bytes_only(tmp_path: Path) -> None:
+    """The audit knows what came as it knows what was computed here."""
+    arena, client, audit = ArenaTier("host", [2], [96]), StoreClient(FolderStore(tmp_path)), PageAudit()
+    rank = TiersRank([arena], client, audit)
+    assert client.put_many([name(1)], [page(1, 96)], soon()) == [None]
+    assert rank.get(1, [name(1), name(2)], [0, 0], PATIENT) == [None, StoreMiss.ABSENT]
+    rank.place(1, [0], [(0, 0, 0)])
+    assert rank.copy(2, [(0, 0, 0)]) == [True] and rank.put(2, [0], [name(1)], PATIENT) == [None]
+    arena.view(0)[0] = page(2, 96)  # somebody else writes there
+    assert rank.copy(3, [(0, 0, 0)]) == [True] and rank.put(3, [0], [name(1)], PATIENT) == [StoreMiss.FAILED]
+    assert rank.put(3, [0], [name(2)], PATIENT) == [None]  # what never came may have any bytes
+    assert repr(audit) == "PageAudit(1 right, 1 unknown, 1 wrong)"
+    client.close()

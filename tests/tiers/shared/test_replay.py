@@ -20,7 +20,7 @@ from quire.tiers.shared import FolderStore, SharedStore
 from quire.tiers.shared.stores.redis_store import RedisStore
 from tests.tiers.shared.machine import FULL, PATIENT, WINDOW, Machine, text
 from tests.tiers.shared.redis_server import RedisServer
-from tests.tiers.shared.test_client import wait_for
+from tests.waits import until
 
 TURNS = 40
 Trouble = Callable[[int], None]
@@ -98,7 +98,7 @@ def test_a_server_that_is_killed_and_comes_back(redis_server: RedisServer) -> No
 
     machines = replay(make_redis(redis_server), trouble)
     for machine in machines:
-        wait_for(lambda one=machine: one.shared.client.reachable)  # type: ignore[misc]
+        until(lambda one=machine: one.shared.client.reachable)  # type: ignore[misc]
     assert sum(machine.shared.counts().openings for machine in machines) >= 1
     before = [machine.shared.counts().sent for machine in machines]
     for machine in machines:

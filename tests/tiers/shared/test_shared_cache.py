@@ -10,7 +10,7 @@ import pytest
 
 from quire import InputError, Request, Scope, StateError
 from quire.tiers.shared import Fetch, FolderStore, Quota, SharedStore, StoreMiss
-from quire.tiers.shared.needs import asked, needed, reach
+from quire.tiers.shared.needs import needed_blocks, reach, useful_pages
 from tests.tiers.shared.machine import FINGERPRINT, FULL, SIZE, STATE, WINDOW, Machine, text
 
 
@@ -105,7 +105,7 @@ def test_of_windows_and_states_only_what_is_needed_travels(
     long = text(1, length=48)
     one.store(long)
     one.publish(long)
-    need = sum(len(needed(layer, 12, SIZE)) for layer in one.groups)
+    need = sum(len(needed_blocks(layer, 12, SIZE)) for layer in one.groups)
     assert one.shared.counts().sent == need
     with other.fetch(long) as fetch:
         assert fetch.tokens == 48 and other.has(long) == 48
@@ -141,8 +141,8 @@ def test_how_far_pages_reach() -> None:
     assert reach(groups, [full, window, state], 5, 8, SIZE) == 5
     full[3] = False
     assert reach(groups, [full, window, state], 0, 8, SIZE) == 2
-    assert (7, 2) in asked(groups, 5, 8, SIZE) and (4, 1) in asked(groups, 5, 8, SIZE)
-    assert (4, 0) not in asked(groups, 5, 8, SIZE)
+    assert (7, 2) in useful_pages(groups, 5, 8, SIZE) and (4, 1) in useful_pages(groups, 5, 8, SIZE)
+    assert (4, 0) not in useful_pages(groups, 5, 8, SIZE)
 
 
 # -- policy ------------------------------------------------------------------------------------------------------------

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from quire.core.records.errors import BrokenInvariant, shown
+from quire.core.records.hint_words import Back
 from quire.core.records.identity import Scope
 
 Cause = Literal[
     "policy", "last_token", "short", "under_way", "evicted", "failed", "forgotten", "window", "snapshot",
     "other_scope", "new", "slow",
 ]  # fmt: skip
+HintVerdict = Literal["right", "wrong", "absent"]
 ClientCause = Literal["policy", "short", "under_way", "gone", "new"]
 
 COUNTERFACTUALS: dict[Cause, str | None] = {  # what would save the token; None: nothing is known to
@@ -53,7 +55,7 @@ _CLIENT: dict[Cause, ClientCause] = {
     "forgotten": "gone",
     "window": "gone",
     "snapshot": "gone",
-    "other_scope": "new",  # that another scope has it is nobody's business
+    "other_scope": "new",  # that another scope has it stays private
     "new": "new",
     "slow": "gone",
 }
@@ -71,16 +73,24 @@ class Miss:
     admission: int | None = None  # evicted, failed: admissions by then, the one it made room for included
     request: Hashable = None  # under way: who computes them
     scope: Scope | None = None  # other scope: which
+    back: Back | None = None  # evicted, failed: the hint that they were ranked by; None: there was none
 
     def __repr__(self) -> str:
-        names = ("group", "seconds", "admission", "request", "scope")
-        told = [f", {name}={shown(value)}" for name in names if (value := getattr(self, name)) is not None]
-        return f"Miss({self.cause}, {self.start} to {self.stop}{''.join(told)})"
+        names = ("group", "seconds", "admission", "request", "scope", "back")
+        parts = [f", {name}={shown(value)}" for name in names if (value := getattr(self, name)) is not None]
+        return f"Miss({self.cause}, {self.start} to {self.stop}{''.join(parts)})"
 
     @property
     def num_tokens(self) -> int:
         """How many they are."""
         return self.stop - self.start
+
+    @property
+    def hint(self) -> HintVerdict | None:
+        """Of what was evicted: whether the hint that ranked it was right. Asked for again, it did come back."""
+        if self.cause not in ("evicted", "failed"):
+            return None
+        return "absent" if self.back is None else "wrong" if self.back == "never" else "right"
 
     @property
     def counterfactual(self) -> str | None:
@@ -90,7 +100,7 @@ class Miss:
 
 @dataclass(frozen=True, slots=True)
 class ClientMiss:
-    """The same in the words of whoever sent the prompt."""
+    """The same in the words of the prompt's sender."""
 
     cause: ClientCause
     start: int
@@ -99,14 +109,14 @@ class ClientMiss:
 
 @dataclass(frozen=True, slots=True)
 class ClientReceipt:
-    """What a client may know: of its own tokens, and of nobody else's."""
+    """What a client may know: of its own tokens only."""
 
     length: int
     reused: int
     misses: tuple[ClientMiss, ...]  # in order, without gaps, up to the prompt's end
 
     def __repr__(self) -> str:
-        return f"ClientReceipt({_told(self.reused, self.length)}, {len(self.misses)} misses)"
+        return f"ClientReceipt({_reuse_words(self.reused, self.length)}, {len(self.misses)} misses)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +134,7 @@ class Receipt:
     groups: tuple[str, ...] = field(default=(), repr=False)  # and those of the groups
 
     def __repr__(self) -> str:
-        return f"Receipt({_told(self.reused, self.length)}, {len(self.misses)} misses)"
+        return f"Receipt({_reuse_words(self.reused, self.length)}, {len(self.misses)} misses)"
 
     def __str__(self) -> str:
         return self.text()
@@ -134,7 +144,7 @@ class Receipt:
         return sum(miss.num_tokens for miss in self.misses if miss.cause == cause)
 
     def client(self) -> ClientReceipt:
-        """What whoever sent the prompt may know."""
+        """What the prompt's sender may know."""
         found: list[ClientMiss] = []
         for miss in self.misses:
             cause = _CLIENT[miss.cause]
@@ -144,18 +154,18 @@ class Receipt:
 
     def text(self) -> str:
         """A few lines to be read by people."""
-        lines = [f"{_told(self.reused, self.length)}{self._sources()}"]
-        told: dict[tuple[Cause, int | None], list[Miss]] = {}
+        lines = [f"{_reuse_words(self.reused, self.length)}{self._sources()}"]
+        misses_of: dict[tuple[Cause, int | None], list[Miss]] = {}
         for miss in self.misses:
-            told.setdefault((miss.cause, miss.group), []).append(miss)
-        for (cause, group), misses in told.items():
+            misses_of.setdefault((miss.cause, miss.group), []).append(miss)
+        for (cause, group), misses in misses_of.items():
             where = f" (group {self.groups[group]})" if group is not None and len(self.groups) > 1 else ""
             count = sum(miss.num_tokens for miss in misses)
             lines.append(f"{count:,} {_WORDS[cause]}{_facts(misses)}{where}")
         return "\n".join(lines)
 
     def _sources(self) -> str:
-        """Where the reused tokens were: told of the first group that has all of them."""
+        """Where the reused tokens were, by the first group that has all of them."""
         by_group: dict[int, list[tuple[int, int]]] = {}
         for (tier, group), count in sorted(self.hits.items()):
             by_group.setdefault(group, []).append((tier, count))
@@ -165,7 +175,7 @@ class Receipt:
         return f" ({', '.join(f'{count:,} {self.tiers[tier]}' for tier, count in whole[0])})"
 
 
-def _told(reused: int, length: int) -> str:
+def _reuse_words(reused: int, length: int) -> str:
     return f"{reused:,} of {length:,} tokens reused"
 
 

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-NUM_COUNTERS = 32
+NUM_COUNTERS = 40
 _REUSED_FULL, _REUSED_PARTIAL, _MISSED = 2, 3, 4
+_TOLD, _FOUND, _SUPERSEDED = 32, 35, 38
 _REUSED_FROM, _PARTIAL_FROM, _SKIPPED, _BEHIND, _COPIED_DOWN, _PREFETCHED = 12, 20, 28, 29, 30, 31
 
 
@@ -39,6 +40,9 @@ class Counts:
     prefetched: int  # pages brought up from the slow tier
     reused_from: tuple[int, ...]  # by tier, full and partial
     partial_from: tuple[int, ...]  # by tier, the partial ones of those
+    hinted: tuple[int, ...] = (0, 0, 0)  # pages said to come back soon, later, never
+    reused_hinted: tuple[int, ...] = (0, 0, 0)  # of the reused: ranked by such a hint until then
+    superseded: int = 0  # pages of text that its session has left behind
 
     @property
     def reused(self) -> int:
@@ -87,7 +91,7 @@ class Counts:
         return self.dropped * self.page_bytes
 
 
-_NAMES = tuple(field.name for field in fields(Counts)[1:-6])  # in the store's order
+_NAMES = tuple(field.name for field in fields(Counts)[1:-9])  # in the store's order
 
 
 def counts(row: NDArray[np.int64], page_bytes: int, num_tiers: int) -> Counts:
@@ -103,12 +107,15 @@ def counts(row: NDArray[np.int64], page_bytes: int, num_tiers: int) -> Counts:
         prefetched=numbers[_PREFETCHED],
         reused_from=reused,
         partial_from=partial,
+        hinted=tuple(numbers[_TOLD : _TOLD + 3]),
+        reused_hinted=tuple(numbers[_FOUND : _FOUND + 3]),
+        superseded=numbers[_SUPERSEDED],
         **named,
     )
 
 
 class ReuseCounts(NamedTuple):
-    """Of those counts what was there for one request and what was not: for whoever asks of every admission."""
+    """Of those counts what was there for one request and what was not: cheap enough for every admission."""
 
     reused: int
     missed: int
@@ -129,10 +136,10 @@ class Usage:
 
     capacity: int
     empty: int
-    idle: int  # cached pages nobody holds: evictable unless claimed
+    idle: int  # cached pages without holders: evictable unless claimed
     shadows: int
     held: int  # in use by sequences, holds and writers, or kept out of the tree for claims and finds
-    ghosts: int = 0  # pages that are gone and remembered, as often as they went, from whatever tier; told of tier 0
+    ghosts: int = 0  # pages that are gone and remembered, as often as they went, from whatever tier; counted in tier 0
     ghost_bytes: int = 0  # what they take, and those that were forgotten: 256 a slot when as many as may be have gone
     found: int = 0  # pages that finds hold here, whether idle or held by others too
     writing: int = 0  # of the held ones: slots that writers fill

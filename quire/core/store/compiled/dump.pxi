@@ -1,4 +1,4 @@
-# Owns: introspection: the whole state as plain Python values, in time that goes by its size; one page's numbers.
+# Owns: introspection: the whole state as plain Python values, in time proportional to its size; one page's numbers.
 # Does not know: what it is for. Nothing here changes anything.
 
 
@@ -12,7 +12,7 @@ cdef object dump_node(State *s, int32_t n, int32_t parent, uint64_t root):
                                              for i in range(node.size)])
     pages = tuple([node.page[i] for i in range(s.num_groups)])
     return DumpedNode(parent, root, node.size, tokens, words, pages, num_children(&s.tree, n), node.tips,
-                      node.flags & ASKED != 0)
+                      node.flags & ASKED != 0, point_kind(&s.tree, n))
 
 
 cdef list dump_nodes(State *s, dict hashes, dict numbers):
@@ -88,7 +88,7 @@ cdef object dump_cells(Pool *g):
     cdef Cells *c = g.cells
     cdef Ghosts *e = &c.ghosts
     cdef int32_t p, i
-    pages = {p: DumpedReuse(memory_at(c, p).uses, memory_at(c, p).reuse & ~WATCHED, memory_at(c, p).used)
+    pages = {p: DumpedReuse(memory_at(c, p).uses, class_in(memory_at(c, p)), memory_at(c, p).used)
              for p in range(g.num_pages) if page_at(g, p).holders >= 0 and is_mine(g, p)}
     ghosts = [None if e.ring[i].facts == 0 else dump_ghost(e.ring + i) for i in range(num_used(e))]
     ghosts += [None] * (e.room - num_used(e))
@@ -101,7 +101,7 @@ cdef object dump_page(Pool *g, int32_t p, dict numbers):
     cdef Page *page = page_at(g, p)
     expiry = -1 if g.room.times.expiry == NULL else g.room.times.expiry[p]
     return DumpedPage(number_of(numbers, page.node), page.holders, claims_of(page), slots_tuple(g, p), priority_of(page),
-                      duration_of(g, p), expiry, stays_of(g, p), bool(is_copying(g, p)))
+                      duration_of(g, p), expiry, stays_of(g, p), bool(is_copying(g, p)), page.claimed & UNWANTED != 0)
 
 
 cdef object dump_group(Pool *g, dict numbers):
@@ -134,14 +134,16 @@ cdef object dump_row(State *s, int32_t row, dict numbers):
     cdef Spares *spares
     cdef int32_t i, k
     cdef list kept = [], fresh = [stake_of(s, s.pools + i, row).fresh for i in range(s.num_groups)]
+    cdef list followed = [bool(stake_of(s, s.pools + i, row).followed) for i in range(s.num_groups)]
     cdef list written = [written_of(s, s.pools + i, row)[0] for i in range(s.num_groups)]
     for i in range(s.num_groups):
         spares = s.spares + row * s.num_groups + i
         kept.append([spares.pages[k] for k in range(spares.count)])
     return DumpedRow(s.length[row], s.computed[row], s.committed[row], [r.text.tokens[i] for i in range(r.text.length)],
                      number_of(numbers, r.tip), bool(r.keep), r.twins, kept, r.priority, r.duration,
-                     *dump_stakes(s, row), bool(r.ahead), s.handed[row], r.reached, fresh,
-                     written)
+                     *dump_stakes(s, row), bool(r.ahead), s.handed[row], r.reached,
+                     s.launched[row], s.prompt[row], fresh,
+                     followed, written)
 
 
 cdef object dump(State *s, dict hashes):
@@ -150,7 +152,14 @@ cdef object dump(State *s, dict hashes):
     cdef int32_t i
     nodes = dump_nodes(s, hashes, numbers)
     groups = [dump_group(s.pools + i, numbers) for i in range(s.num_groups)]
-    return Dump(nodes, groups, {row: dump_row(s, row, numbers) for row in range(s.num_rows) if is_live(s, row)})
+    rows = {row: dump_row(s, row, numbers) for row in range(s.num_rows) if is_live(s, row)}
+    return Dump(nodes, groups, rows, dump_kinds(&s.tree.kinds) if s.has_kinds else None)
+
+
+cdef object dump_kinds(Kinds *k):
+    cdef int32_t i
+    return DumpedKinds([k.cost[i] for i in range(NUM_KINDS)], [k.gain[i] for i in range(NUM_KINDS)],
+                       [bool(k.kept >> i & 1) for i in range(NUM_KINDS)])
 
 
 cdef tuple nbytes(State *s):
@@ -159,7 +168,8 @@ cdef tuple nbytes(State *s):
     cdef Py_ssize_t total = t.room * t.stride + 8 * <Py_ssize_t> t.places
     cdef int32_t i, k
     cdef Pool *g
-    total += t.room * (12 * (t.hashes != NULL) + 8 * (t.extras != NULL) + 8 * (t.lasting != NULL))
+    total += t.room * (12 * (t.hashes != NULL) + 8 * (t.extras != NULL) + 8 * (t.lasting != NULL) + 4 * (t.births != NULL)
+                       + 4 * (t.depths != NULL))
     for i in range(s.num_groups):
         g = s.pools + i
         if g.first != i:

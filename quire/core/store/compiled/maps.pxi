@@ -1,5 +1,5 @@
-# Owns: slots, their order and nodes as arrays of small numbers, for whoever draws them: part by part, so that a call is
-# short however large the store is.
+# Owns: slots, their order and nodes as arrays of small numbers, to be drawn part by part, so that a call is short
+# however large the store is.
 # Does not know: tokens; what is drawn. Nothing here changes anything.
 
 

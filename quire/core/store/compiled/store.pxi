@@ -10,6 +10,7 @@ cdef class Store:
     cdef dict hashes                      # root -> its event hash
     cdef readonly list pages              # per group: int32 [rows, columns], -1: none
     cdef readonly list slots              # the same: slots of tier 0
+    cdef list told                        # slots as an engine was told last, of the groups that it asked for
     cdef readonly list capacity           # per group: int32 [rows]
     cdef readonly list row_counters       # per group: int64 [rows, NUM_COUNTERS]
     cdef readonly list counters           # per group: int64 [NUM_COUNTERS]
@@ -17,12 +18,14 @@ cdef class Store:
     cdef readonly list current_slots      # the same: slots of tier 0
     cdef readonly object length           # int32 [rows]
     cdef readonly object handed
+    cdef readonly object launched
     cdef readonly object computed
     cdef readonly object committed
 
     def __cinit__(self, int32_t block_size, groups, int32_t rows, int32_t columns, int order, bint shadows,
                   int offload_min, bint events, Py_ssize_t max_events, bint tails=True, seed=bytes(16),
-                  int32_t ghosts=0, int32_t min_uses=1, bint slow=False, bint lasting=False, pools=None):
+                  int32_t ghosts=0, int32_t min_uses=1, bint slow=False, bint lasting=False, pools=None,
+                  int32_t spacing=0):
         cdef State *s = &self.state
         if (not 1 <= block_size <= 65535 or rows < 1 or columns < 1 or not groups or ghosts < 0
                 or order not in (LRU, RELEASE_ORDER, ADAPTIVE)):
@@ -38,17 +41,17 @@ cdef class Store:
         read_seed(s.tree.seed, seed)
         self.hashes = {}
         state_open(s, events, max_events)
-        self.length, self.handed, self.computed, self.committed = row_arrays(s)
+        self.length, self.handed, self.computed, self.committed, self.launched = row_arrays(s)
         self.pages, self.slots, self.capacity, self.currents, self.current_slots = column_arrays(s)
         self.counters, self.row_counters = counter_arrays(s)
         homes = check_homes(groups, pools)
         for i, (*numbers, sizes) in enumerate(groups):
             set_group(s, i, numbers)
+            s.pools[i].hears = order != RELEASE_ORDER
             if homes.index(homes[i]) < i:
                 share_pool(s, i, homes.index(homes[i]), list(sizes))
                 continue
-            make_pool(s, i, list(sizes), class_at(DEFAULT_PRIORITY, False) if order == RELEASE_ORDER else EMPTY,
-                      order == ADAPTIVE, homes.count(homes[i]) > 1)
+            make_pool(s, i, list(sizes), class_of_empty(order), order == ADAPTIVE, homes.count(homes[i]) > 1)
             if order == ADAPTIVE:
                 make_cells(s, i, ghosts)
             elif ghosts:
@@ -56,7 +59,7 @@ cdef class Store:
             if lasting:
                 make_notes(s, i)
         if order != RELEASE_ORDER:
-            set_ranked(s)
+            set_ranked(s, spacing)
         if tree_expect(&s.tree, max([1] + [sizes[0] for *_, sizes in groups])):
             raise MemoryError("no memory for the tree")
 
@@ -88,7 +91,7 @@ cdef class Store:
     # walks and claims
 
     def walk(self, Chain chain not None, int32_t root, Py_ssize_t usable, int policy, int32_t first=0):
-        """What of the chain is cached under a root (-1: none); policy 0: full blocks, 1: and idle leaves, 2: any."""
+        """The cached part of the chain under a root (-1: none); policy 0: full blocks, 1: and idle leaves, 2: any."""
         cdef Hit hit = Hit.__new__(Hit)
         check_chain(&self.state, chain, root)
         hit.store, hit.state, hit.chain, hit.path.first = self, &self.state, chain, max(0, first)
@@ -121,8 +124,8 @@ cdef class Store:
         return source_state(&self.state, &hit.path)
 
     def explain(self, Hit hit not None, Chain chain not None, int32_t root, uint64_t scope, Py_ssize_t usable):
-        """Note in a hit, just found, why the whole blocks before `usable` behind it are missing; the row that computes
-        them, -1: none. `interface.py` says more."""
+        """Note in a fresh hit why the whole blocks behind it, up to `usable`, are missing; returns the row that
+        computes them, -1: none. `interface.py` says more."""
         check_chain(&self.state, chain, root)
         if hit.store is not self or hit.chain is not chain:
             raise ValueError("explain: the hit is not of this chain, or not of this store")
@@ -159,24 +162,39 @@ cdef class Store:
         hit_check(&self.state, &hit.path, &ask)
         give_retained(&self.state, hit, &ask, priorities, durations)
 
-    def open_snapshots(self, int32_t row, Py_ssize_t group, columns, int32_t peak, priorities, durations):
+    def open_snapshots(self, int32_t row, Py_ssize_t group, columns, int32_t peak, priorities, durations,
+                       int32_t beside=-1):
         """Pages for what the row's next step writes itself behind these columns, as far as there is room; how many."""
         cdef Ask ask
         cdef Pool *g = check_group(&self.state, group)
         check_live(&self.state, row)
         ask.row, ask.blocks, ask.priority, ask.duration = row, 0, DEFAULT_PRIORITY, -1
-        ask.inside, ask.num_inside, ask.peak = g, 0, peak
+        ask.inside, ask.num_inside, ask.peak, ask.beside = g, 0, peak, beside
         snapshots_check(&self.state, &ask, columns if type(columns) is list else list(columns))
         return give_retained(&self.state, None, &ask, priorities, durations)
+
+    def name_points(self, int32_t row, depths):
+        """Others may be expected to resume at these depths of a live row's prompt: ascending, at most 64."""
+        check_live(&self.state, row)
+        name_depths(&self.state, row, depths)
 
     def hand_out(self, int32_t row, int32_t end):
         """The row's tokens before `end` are being computed, or will come; by default a commit counts so many."""
         check_live(&self.state, row)
         check_end(&self.state, row, end)
-        hand_out(&self.state, row, end)
+        hand_out_part(&self.state, row, end)
+
+    def launch(self, rows, ends):
+        """Steps in flight compute these rows up to `ends`; 0: none does any more."""
+        set_launched(&self.state, rows, ends)
+
+    def take_back(self, int32_t row, int32_t end, bint ran):
+        """What the row was handed out from `end` on is not computed; `ran`: a step may have begun it."""
+        check_back(&self.state, row, end)
+        take_back(&self.state, row, end, ran)
 
     def owned(self, int32_t row):
-        """Pages that are the row's own, per group; right after `seat`: those of its hit that nobody else has."""
+        """Pages that are the row's own, per group; right after `seat`: pages of its hit that it alone has."""
         cdef int32_t i
         check_live(&self.state, row)
         return tuple([stake_of(&self.state, self.state.pools + i, row).own for i in range(self.state.num_groups)])
@@ -204,6 +222,17 @@ cdef class Store:
         """The same for one row."""
         return commit_batch(&self.state, &row, &computed, 1, now)
 
+    def commits(self, int32_t row):
+        """Whether what the row computes becomes findable."""
+        check_live(&self.state, row)
+        return self.state.rows[row].keep != 0 and self.state.rows[row].tip >= 0
+
+    def commit_again(self, int32_t row, int32_t root):
+        """A row whose blocks were forgotten with everything commits again, under a new root."""
+        check_live(&self.state, row)
+        check_root(&self.state, root)
+        commit_again(&self.state, row, root)
+
     @property
     def inherit(self):
         """Whether a page that replaces a cold duplicate takes its copies over; off while a plan may still fail."""
@@ -213,9 +242,14 @@ cdef class Store:
     def inherit(self, bint trusted):
         self.state.inherit = trusted
 
-    def grow(self, rows, tokens, Py_ssize_t k):
-        """k more tokens for every row, or capacity for them (tokens None); the number of new pages, -1: no room."""
+    def grow(self, rows, tokens, k):
+        """k more tokens of every row are handed out, or of each as many as an array says, or places of such (tokens
+        None); the number of new pages, -1: no room."""
         return grow_arrays(&self.state, rows, tokens, k)
+
+    def append(self, rows, tokens, Py_ssize_t k):
+        """Up to k tokens a row that steps have made; a negative one ends those of its row."""
+        append_arrays(&self.state, rows, tokens, k)
 
     def trim(self, int32_t row, int32_t k):
         """Take back the row's last k tokens and the columns beyond the rest; the number of pages given back."""
@@ -258,6 +292,18 @@ cdef class Store:
         check_live(&self.state, row)
         return as_array(self.state.rows[row].text.tokens, self.state.rows[row].text.length, 4, np.int32)
 
+    def take_cells(self, Py_ssize_t group):
+        """Rows, columns and slots of the cells that are not as they were told last; int32 [3, cells]."""
+        cdef Pool *g = check_group(&self.state, group)
+        if g.told == NULL:
+            told = np.full_like(self.slots[group], -1)
+            self.told, g.told = [*(self.told or ()), told], <int32_t *> memory_of(told)
+        return take_cells(&self.state, g)
+
+    def copy_rows(self, Py_ssize_t group, rows, out):
+        """Copy the used columns of rows to the front of an array's rows; the width that was copied."""
+        return copy_rows(&self.state, check_group(&self.state, group), rows, out)
+
     def num_spares(self, Py_ssize_t group, int32_t row):
         """Open pages the row keeps aside for its forks."""
         check_group(&self.state, group)
@@ -278,18 +324,36 @@ cdef class Store:
         check_tier(&self.state, 0, tier)
         return write_retained(&self.state, &chain.text, root, tier, blocks, priorities, durations, now)
 
-    def publish(self, int32_t root, Chain chain not None, blocks, pages, int64_t now):
+    def publish(self, int32_t root, Chain chain not None, blocks, pages, int64_t now, int32_t edge=0, named=()):
         """Such pages are written: they become findable, unless others have come before; the number that did."""
+        cdef Sight sight
         check_chain(&self.state, chain, root)
         check_root(&self.state, root)
-        return publish(&self.state, &chain.text, root, blocks, pages, now)
+        read_named(&self.state, &sight, &chain.text, named)
+        sight.edge = edge
+        return publish(&self.state, &chain.text, root, blocks, pages, now, &sight)
 
     # ends
 
-    def release(self, int32_t row, bint keep_tail, int64_t now):
-        """End a row; with keep_tail its computed tokens stay findable: full blocks, and the tail as a partial one."""
+    def release(self, int32_t row, bint keep_tail, int64_t now, int32_t back=0, bint mark=False):
+        """End a row; with keep_tail its computed tokens stay findable: full blocks, and the tail as a partial one. `back`:
+        a hint, when its text comes back. With mark where it ended, None: it has left nothing."""
         check_live(&self.state, row)
-        release_row(&self.state, row, keep_tail, now)
+        check_hint(back)
+        return release_row(&self.state, row, keep_tail, now, back, mark)
+
+    def supersede(self, int32_t row, end):
+        """A seated row is the next of a session whose last row ended there: text that it leaves behind never comes
+        back. Returns that text's page count."""
+        check_live(&self.state, row)
+        return supersede_row(&self.state, row, end)
+
+    def hint(self, int32_t root, Chain chain not None, Py_ssize_t keep, int32_t back):
+        """Hint when the text of a chain comes back, from the first block that starts at `keep` on; its page count."""
+        check_chain(&self.state, chain, root)
+        check_root(&self.state, root)
+        check_hint(back)
+        return hint_text(&self.state, &chain.text, root, keep, back)
 
     def truncate(self, int32_t root, Chain chain not None, Py_ssize_t usable, Py_ssize_t keep):
         """Remove the chain's blocks that begin at or after `keep`; the number of pages detached."""
@@ -354,7 +418,7 @@ cdef class Store:
         land(&self.state, moves, failed)
 
     def room_in(self, Py_ssize_t group, int32_t tier):
-        """Slots of a tier that can be had; of the device fewer."""
+        """Slots of a tier that can be taken; on the device, less the reserve."""
         check_tier(&self.state, group, tier)
         return room_in(self.state.pools + group, tier, 0x7FFFFFFF)
 
@@ -417,16 +481,38 @@ cdef class Store:
         return taken
 
     def set_rank(self, Py_ssize_t group, cells, recency):
-        """Evict in this order of cells from now on; all are named. `recency`: pages are told apart by age alone."""
+        """Evict in this order of cells from now on; all are named. `recency`: pages are ranked by age alone."""
         cdef Pool *g = check_group(&self.state, group)
         cdef int32_t[NUM_CELLS] rank
+        cdef char[NUM_CELLS] seen
         cdef int32_t i
-        names = [int(cell) for cell in cells]
-        if g.cells == NULL or sorted(names) != list(range(NUM_CELLS)):
+        names = np.ascontiguousarray(cells, np.int32)
+        cdef bint good = g.cells != NULL and names.shape == (NUM_CELLS,)
+        memset(seen, 0, sizeof(seen))
+        if good:
+            memcpy(rank, memory_of(names), sizeof(rank))
+        for i in range(NUM_CELLS if good else 0):
+            good = good and 0 <= rank[i] < NUM_CELLS and not seen[rank[i]]
+            if good:
+                seen[rank[i]] = 1
+        if not good:
             raise ValueError(f"group {group}: an order names each of {NUM_CELLS} cells once, if it is adaptive")
-        for i in range(NUM_CELLS):
-            rank[i] = names[i]
         set_rank(g, rank, bool(recency))
+
+    def weigh(self, Py_ssize_t group, depths):
+        """A page of a group counts as one age younger for each of these depths, in blocks, that it reaches."""
+        cdef Pool *g = check_group(&self.state, group)
+        cdef Tree *t = &self.state.tree
+        cdef int32_t i
+        if g.cells == NULL or t.num_nodes or not 0 < len(depths) <= MOST_YOUNGER:
+            raise ValueError(f"group {group}: only an empty adaptive order takes depths, 1 to {MOST_YOUNGER} of them")
+        if t.depths == NULL:
+            t.depths = <int32_t *> calloc(max(<Py_ssize_t> 1, t.room), 4)
+        if t.depths == NULL:
+            raise MemoryError("weigh: no memory for depths")
+        for i in range(<int32_t> len(depths)):
+            g.dear_from[i] = depths[i]
+        g.dear = <int32_t> len(depths)
 
     def fallback(self, Py_ssize_t group):
         """Whether pages go by age alone, and how often it has come to that since an order was learned."""
@@ -434,7 +520,7 @@ cdef class Store:
         return (False, 0) if g.cells == NULL else (bool(g.cells.recency), g.cells.falls)
 
     def ghost_room(self, Py_ssize_t group):
-        """Ghosts there are, and the bytes that they take: those that were there at once, at most."""
+        """The number of ghosts, and the bytes they take: room for the most there have been at once."""
         cdef Pool *g = check_group(&self.state, group)
         if g.ghosts == NULL:
             return 0, 0
@@ -475,7 +561,7 @@ cdef class Store:
     # questions
 
     def available(self, Py_ssize_t group):
-        """Slots of tier 0 that could be taken now and are not reserved; with open claims less than none, perhaps."""
+        """Slots of tier 0 that could be taken now and are not reserved; perhaps below zero while claims are open."""
         return check_group(&self.state, group).room.available
 
     def reserved(self, Py_ssize_t group):

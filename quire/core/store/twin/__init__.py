@@ -1,16 +1,18 @@
 """The store in plain Python: the readable specification, the test oracle, and the fallback without a compiler.
 
 Owns nothing itself; it names what the package gives out. The compiled store is cut into the same parts. Read order,
-each part knowing only those before it: token_list, hash, chain, node, tree, traverse, points, log, ages, order, expiry,
-ghosts, rival, cells, notes, room, listing, pool, group, reserve, ask, state, checks, events, attach, priority, evict,
-offload, background, lasting, onboard, columns, walk_result, partial, walk, claim, explain, current, seat, teach,
-settle, extend, window, commit, grow, recut, fork, hold, write, restore, release, remove, dump, maps, ledger, store.
+each part knowing only those before it: token_list, hash, chain, point_kinds, node, tree, traverse, resume_points, log,
+ages, order, expiry, ghosts, rival, cells, notes, room, lru, release_order, adaptive, listing, pool, group, reserve,
+ask, state, checks, tables, events, attach, priority, hinted_text, offload, evict, background, lasting, exchange,
+onboard, columns, walk_result, partial, walk, claim, explain, current, seat, teach, settle, extend, window, commit,
+grow, recut, fork, hold, write, restore, release, remove, dump, maps, key_order, ledger, store.
 """
 
 from quire.core.store.twin.hits.walk_result import Hit
 from quire.core.store.twin.keys.chain import Chain
 from quire.core.store.twin.keys.token_list import read_tokens
+from quire.core.store.twin.orders.key_order import KeyOrder
 from quire.core.store.twin.published.ledger import Ledger
 from quire.core.store.twin.store import Store
 
-__all__ = ["Chain", "Hit", "Ledger", "Store", "read_tokens"]
+__all__ = ["Chain", "Hit", "KeyOrder", "Ledger", "Store", "read_tokens"]

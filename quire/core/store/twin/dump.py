@@ -1,15 +1,18 @@
-"""The whole state as plain Python values, equal in both stores, in time that goes by its size.
+"""The whole state as plain Python values, equal in both stores, in time proportional to its size.
 
 Owns how the records of a dump are filled. Changes nothing.
 """
 
 from quire.core.store.dumped import (
+    EMPTY,
     LOST,
     NONE,
+    SHADOW,
     Dump,
     DumpedCells,
     DumpedGhost,
     DumpedGroup,
+    DumpedKinds,
     DumpedNode,
     DumpedPage,
     DumpedReuse,
@@ -18,10 +21,12 @@ from quire.core.store.dumped import (
 )  # fmt: skip
 from quire.core.store.twin.keys.chain import decode
 from quire.core.store.twin.learned.cells import Cells
+from quire.core.store.twin.orders.adaptive import Adaptive
 from quire.core.store.twin.pools.order import Order
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import Node, Page
+from quire.core.store.twin.tree.point_kinds import Kinds
 from quire.core.store.twin.tree.traverse import below
 
 Numbers = dict[Node, int]  # node -> its number in the dump
@@ -36,7 +41,12 @@ def dump(state: State) -> Dump:
             nodes.append(dump_node(node, numbers))
     groups = [dump_group(pool, numbers) for pool in state.pools]
     live = [number for number, row in enumerate(state.table.rows) if row is not None]
-    return Dump(nodes, groups, {number: dump_row(state, number, numbers) for number in live})
+    rows = {number: dump_row(state, number, numbers) for number in live}
+    return Dump(nodes, groups, rows, None if state.kinds is None else dump_kinds(state.kinds))
+
+
+def dump_kinds(kinds: Kinds) -> DumpedKinds:
+    return DumpedKinds(list(kinds.cost), list(kinds.gain), list(kinds.is_kept))
 
 
 def number_of(numbers: Numbers, node: Node | None) -> int:
@@ -59,12 +69,13 @@ def dump_node(node: Node, numbers: Numbers) -> DumpedNode:
         len(node.children),
         node.tips,
         node.asked,
+        node.kind,
     )
 
 
 def dump_page(page: Page, numbers: Numbers) -> DumpedPage:
     retention = (page.priority, page.duration, page.expiry)
-    kept = (page.stays, page.copying)
+    kept = (page.stays, page.copying, page.unwanted)
     return DumpedPage(number_of(numbers, page.node), page.holders, page.claims, tuple(page.slots), *retention, *kept)
 
 
@@ -82,10 +93,14 @@ def dump_group(pool: Pool, numbers: Numbers) -> DumpedGroup:
 
 def dump_order(order: Order) -> dict[int, list[int]]:
     """Class -> slots front to back, classes that are not empty only."""
-    return {level: list(queue.turns) for level, queue in sorted(order.queues.items()) if queue.turns}
+    empties = [] if order.ranking.empties_wait else list(order.empty_slots)
+    own = {EMPTY: empties, SHADOW: list(order.shadows.turns)}
+    return {level: slots for level, slots in own.items() if slots} | order.ranking.census()
 
 
 def dump_cells(pool: Pool, cells: Cells) -> DumpedCells:
+    order = pool.orders[0].ranking
+    assert isinstance(order, Adaptive)
     return DumpedCells(
         pages={page.number: DumpedReuse(page.uses, page.reuse, page.used) for page in own_pages(pool)},
         ghosts=[None if ghost is None else DumpedGhost(*ghost[1:]) for ghost in cells.ghosts.places]
@@ -94,7 +109,7 @@ def dump_cells(pool: Pool, cells: Cells) -> DumpedCells:
         lost=cells.lost.ravel().tolist(),
         inserted=cells.inserted,
         made=cells.made,
-        rank=list(pool.orders[0].rank or ()),
+        rank=order.rank,
         recency=cells.recency,
         rival=(cells.rival.gained, cells.rival.missed, cells.rival.watched, len(cells.rival)),
         clock=(cells.now, cells.asked, cells.aged),
@@ -124,7 +139,10 @@ def dump_row(state: State, number: int, numbers: Numbers) -> DumpedRow:
         ahead=row.ahead,
         handed=int(table.handed[number]),
         reached=row.reached,
+        launched=int(table.launched[number]),
+        prompt=row.prompt,
         fresh=[stake.fresh for stake in row.stakes],
+        followed=[stake.followed for stake in row.stakes],
         written=[stake.written for stake in row.stakes],
     )
 

@@ -1,4 +1,4 @@
-"""Slots, their order and nodes as arrays of small numbers, for whoever draws them, part by part.
+"""Slots, their order and nodes as arrays of small numbers, to be drawn part by part.
 
 Owns what the columns mean. Shows no tokens; changes nothing.
 """
@@ -7,7 +7,6 @@ import numpy as np
 
 from quire.core.store.interface import Int32Array
 from quire.core.store.mapped import NodeColumn, SlotColumn, SlotState
-from quire.core.store.twin.pools.order import SHADOW
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import Node, Page
@@ -15,7 +14,7 @@ from quire.core.store.twin.tree.traverse import below
 
 
 def uses_of_page(pool: Pool, page: Page) -> int:
-    """How often it was used, -1 where nobody counts."""
+    """How often it was used, -1 where uses are not counted."""
     return -1 if pool.cells is None else page.uses
 
 
@@ -25,7 +24,7 @@ def slot_facts(pool: Pool, tier: int, slot: int) -> tuple[int, int, int, int]:
     if page is None:
         return SlotState.EMPTY if order.is_listed(slot) else SlotState.COMING, -1, 0, -1
     node = -1 if page.node is None else page.node.number
-    if order.level[slot] == SHADOW:
+    if slot in order.shadows.turns:
         state = SlotState.SHADOW
     elif not order.is_listed(slot):
         state = SlotState.OPEN if page.node is None else SlotState.HELD
@@ -43,10 +42,7 @@ def map_slots(pool: Pool, tier: int, first: int, stop: int) -> Int32Array:
 def map_order(pool: Pool, tier: int, limit: int) -> Int32Array:
     """Slots in the order in which they would be taken, those with a page only, at most `limit`."""
     order = pool.orders[tier]
-    found: list[int] = []
-    for level in order.levels():
-        queue = order.queues.get(level)
-        found += [slot for slot in (queue.turns if queue is not None else ()) if order.owner[slot] is not None]
+    found = [*order.shadows.turns, *order.with_pages()]
     return np.array(found[: max(0, limit)], np.int32)
 
 

@@ -1,10 +1,10 @@
 """The store: one object that forwards each call to the module that owns the idea.
 
-Owns the interface shared with the compiled module. Not thread-safe: a lock above it. A call that raises or refuses has
-changed nothing.
+Owns the interface shared with the compiled module. Not thread-safe: the layer above has the lock. A call that raises or
+refuses has changed nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from quire.core.store.interface import (
     SourceState,
     UInt64Array,
 )
-from quire.core.store.reuse import ADAPTIVE, FIRST_RANK, LRU, RELEASE_ORDER
+from quire.core.store.reuse import ADAPTIVE, LRU, MOST_YOUNGER, RELEASE_ORDER
 from quire.core.store.twin import maps
 from quire.core.store.twin.dump import dump, page_info
 from quire.core.store.twin.hits import claim, explain, walk
@@ -31,20 +31,26 @@ from quire.core.store.twin.hits.walk_result import Hit
 from quire.core.store.twin.keys.chain import Chain
 from quire.core.store.twin.learned.cells import Cells
 from quire.core.store.twin.learned.ghosts import Ghosts
-from quire.core.store.twin.moves import background, priority
+from quire.core.store.twin.moves import background, hinted_text, priority
 from quire.core.store.twin.moves.events import log_whole
 from quire.core.store.twin.moves.lasting import take_changes
 from quire.core.store.twin.moves.offload import offload
+from quire.core.store.twin.orders.adaptive import Adaptive
+from quire.core.store.twin.orders.lru import Lru
+from quire.core.store.twin.orders.release_order import ReleaseOrder
 from quire.core.store.twin.pools.ask import Ask, Retention
-from quire.core.store.twin.pools.checks import check_chain, check_end, check_frozen, check_vacant
+from quire.core.store.twin.pools.checks import check_back, check_chain, check_end, check_frozen, check_vacant
 from quire.core.store.twin.pools.group import ALL, Group, check_groups, check_homes
 from quire.core.store.twin.pools.log import Log, Moves
 from quire.core.store.twin.pools.notes import Notes
+from quire.core.store.twin.pools.order import EvictionOrder
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.room import Room
 from quire.core.store.twin.pools.state import NO_PAGE, Rules, State, Table
+from quire.core.store.twin.pools.tables import copy_rows, take_cells
 from quire.core.store.twin.rows import (
     commit,
+    current,
     extend,
     fork,
     grow,
@@ -58,8 +64,11 @@ from quire.core.store.twin.rows import (
     teach,
     write,
 )
-from quire.core.store.twin.tree.points import Window
+from quire.core.store.twin.tree.point_kinds import Kinds
+from quire.core.store.twin.tree.resume_points import Reads, Window
 from quire.core.store.twin.tree.tree import Tree
+
+ORDERS: dict[int, Callable[[], EvictionOrder[int]]] = {LRU: Lru, RELEASE_ORDER: ReleaseOrder, ADAPTIVE: Adaptive}
 
 
 class Store:
@@ -67,45 +76,45 @@ class Store:
 
     __slots__ = (
         "_state", "capacity", "committed", "computed", "counters", "current_slots", "currents", "handed",
-        "length", "pages", "row_counters", "slots",
+        "launched", "length", "pages", "row_counters", "slots",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
         self, block_size: int, groups: Sequence[GroupNumbers], rows: int, columns: int,
         order: int, shadows: bool, offload_min: int, events: bool, max_events: int, tails: bool = True,
         seed: bytes = bytes(16), ghosts: int = 0, min_uses: int = 1, slow: bool = False, lasting: bool = False,
-        pools: Sequence[int] | None = None,
+        pools: Sequence[int] | None = None, spacing: int = 0,
     ) -> None:  # fmt: skip
         check_groups(groups)
         homes = check_homes(groups, pools)
-        if block_size < 1 or rows < 0 or columns < 0 or order not in (LRU, RELEASE_ORDER, ADAPTIVE) or ghosts < 0:
+        if block_size < 1 or rows < 0 or columns < 0 or order not in ORDERS or ghosts < 0:
             raise ValueError(f"one of {block_size=}, {rows=}, {columns=}, {order=}, {ghosts=} is out of range")
         num_tiers = len(groups[0][-1])
         if (slow and num_tiers < 3) or (lasting and not slow):
             raise ValueError(f"{num_tiers} tiers: a slow one, whose changes may be noted, is behind two others")
         states = tuple(number for number, group in enumerate(groups) if Group(*group[:-1]).current)
-        windows = [_window(group, block_size, states) if order != RELEASE_ORDER else None for group in groups]
+        kinds = _kinds(groups, spacing) if order != RELEASE_ORDER else None
+        reads = _read_before(groups, block_size)
+        windows = [None if kinds is None else _window(group, states, kinds, reads) for group in groups]
         asks = not states and any(window is not None for window in windows)
         limits = (min_uses, num_tiers - 1 if slow else -1)
         rules = Rules(block_size, bool(shadows), offload_min, bool(tails), *limits, asks)
         adaptive = order == ADAPTIVE
         tree = Tree(len(groups), bool(events), seed, num_tiers if adaptive else 0, adaptive or ghosts > 0)
-        moves = Moves(block_size)
-        log = Log(len(groups), bool(events), max_events)
+        moves, log = Moves(block_size), Log(len(groups), bool(events), max_events)
         rooms = [_room(groups[homes.index(home)][-1], order, ghosts, slow) for home in range(max(homes) + 1)]
         by_group = [Pool(nth, rooms[homes[nth]], group[0] == ALL) for nth, group in enumerate(groups)]
         for room in rooms if lasting else ():
             room.notes = Notes()
         for pool, window in zip(by_group, windows, strict=True):
             pool.window = window
-            pool.overtakes = order != RELEASE_ORDER and pool.group in states
-            if adaptive:
-                pool.set_rank(FIRST_RANK, recency=True)
+            pool.reads = reads if adaptive and pool.leaves_only and reads.tails else None
+            pool.kinds, pool.overtakes = kinds, kinds is not None and pool.group in states
         table, known = Table(block_size, rows, columns, by_group), [Group(*numbers) for *numbers, _ in groups]
-        self._state = State(rules, known, tree, moves, log, by_group, rooms, table)
+        self._state = State(rules, known, tree, moves, log, by_group, rooms, table, kinds)
         self.pages, self.slots, self.capacity = table.pages, table.slots, table.capacity
         self.currents, self.current_slots = table.currents, table.current_slots
-        self.length, self.handed = table.length, table.handed
+        self.length, self.handed, self.launched = table.length, table.handed, table.launched
         self.computed, self.committed = table.computed, table.committed
         self.row_counters, self.counters = table.row_counters, [pool.counters for pool in by_group]
         for number, (*_, slots) in enumerate(groups):
@@ -151,7 +160,7 @@ class Store:
         return claim.source_state(hit)
 
     def explain(self, hit: Hit, chain: Chain, root: int, scope: int, usable: int) -> int:
-        """Note in a hit that was just found why what lies behind it is missing."""
+        """Note in a fresh hit why the blocks behind it are missing."""
         check_chain(self._state, chain)
         top = None if root == seat.NO_ROOT else self._state.tree.root(root)
         return explain.explain(self._state, hit, chain, top, scope, usable)
@@ -184,20 +193,33 @@ class Store:
 
     def open_snapshots(
         self, row: int, group: int, columns: Sequence[int], peak: int,
-        priorities: Int16Array | None, durations: Int64Array | None,
+        priorities: Int16Array | None, durations: Int64Array | None, beside: int = -1,
     ) -> int:  # fmt: skip
         """Pages for what the row's next step writes itself behind these columns, as far as there is room; how many."""
-        return extend.open_snapshots(
-            self._state, self._state.pools[group], row, list(columns), peak, Retention(priorities, durations)
-        )
+        asked, retention = extend.Snapshots(list(columns), peak, beside), Retention(priorities, durations)
+        return extend.open_snapshots(self._state, self._state.pools[group], row, asked, retention)
+
+    def name_points(self, row: int, depths: Sequence[int]) -> None:
+        commit.name_points(self._state, row, _numbers(depths))
 
     def hand_out(self, row: int, end: int) -> None:
         """The row's tokens before `end` are being computed, or will come; by default a commit counts so many."""
         check_end(self._state, row, end)
+        current.keep_ahead(self._state, row)
         self._state.table.hand_out(row, end)
 
+    def launch(self, rows: Any, ends: Int32Array) -> None:
+        """Steps in flight compute these rows up to `ends`, 0: none does any more."""
+        for number in _numbers(rows):
+            self._state.table.row(number)
+        self._state.table.launched[rows] = ends
+
+    def take_back(self, row: int, end: int, ran: bool) -> None:
+        check_back(self._state, row, end)
+        grow.take_back(self._state, row, end, bool(ran))
+
     def owned(self, row: int) -> tuple[int, ...]:
-        """Pages that are the row's own, per group; right after `seat`: those of its hit that nobody else has."""
+        """Pages that are the row's own, per group; right after `seat`: pages of its hit that it alone has."""
         return tuple(stake.own for stake in self._state.table.row(row).stakes)
 
     def promised(self, hit: Hit, group: int) -> Int32Array:
@@ -208,6 +230,13 @@ class Store:
 
     def commit(self, rows: Any, computed: Int32Array | None = None, now: int | None = None) -> int:
         return commit.commit(self._state, _numbers(rows), computed, now)
+
+    def commits(self, row: int) -> bool:
+        """Whether what the row computes becomes findable."""
+        return self._state.table.row(row).commits
+
+    def commit_again(self, row: int, root: int) -> None:
+        commit.commit_again(self._state, row, self._state.tree.root(root))
 
     @property
     def inherit(self) -> bool:
@@ -221,8 +250,12 @@ class Store:
     def commit_row(self, row: int, computed: int, now: int | None = None) -> int:
         return commit.commit(self._state, [row], np.array([computed], np.int32), now)
 
-    def grow(self, rows: Any, tokens: Int32Array | None, k: int) -> int:
-        return grow.grow(self._state, _numbers(rows), tokens, k)
+    def grow(self, rows: Any, tokens: Int32Array | None, k: int | Int32Array) -> int:
+        counts = [k] * len(rows) if isinstance(k, int) else _numbers(k)
+        return grow.grow(self._state, _numbers(rows), tokens, counts)
+
+    def append(self, rows: Any, tokens: Int32Array, k: int) -> None:
+        grow.append(self._state, _numbers(rows), tokens, k)
 
     def trim(self, row: int, k: int) -> int:
         return grow.trim(self._state, row, k)
@@ -237,8 +270,17 @@ class Store:
     def recut(self, row: int, cut: int) -> int:
         return recut.recut(self._state, row, cut)
 
-    def release(self, row: int, keep_tail: bool, now: int) -> None:
-        release.release(self._state, row, keep_tail, now)
+    def release(self, row: int, keep_tail: bool, now: int, back: int = 0, mark: bool = False) -> object:
+        end = release.release(self._state, row, keep_tail, now, back)
+        return end if mark else None
+
+    def supersede(self, row: int, end: object) -> int:
+        if not isinstance(end, hinted_text.End):
+            raise TypeError(f"supersede: {end!r} is not where a row ended")
+        return hinted_text.supersede(self._state, row, end)
+
+    def hint(self, root: int, chain: Chain, keep: int, back: int) -> int:
+        return hinted_text.hint_along(self._state, self._state.tree.root(root), chain, keep, back)
 
     def hold(self, group: int, row: int, first: int, last: int) -> Int32Array | None:
         return hold.hold(self._state, group, row, (first, last))
@@ -249,6 +291,13 @@ class Store:
     def tokens(self, row: int) -> Int32Array:
         """Every token of a row (a copy)."""
         return self._state.table.row(row).chain.tokens()
+
+    def take_cells(self, group: int) -> Int32Array:
+        """Rows, columns and slots of the cells that are not as they were told last; [3, cells]."""
+        return take_cells(self._state, group)
+
+    def copy_rows(self, group: int, rows: Any, out: Int32Array) -> int:
+        return copy_rows(self._state, group, _numbers(rows), out)
 
     def num_spares(self, group: int, row: int) -> int:
         return len(self._state.table.row(row).spares[group])
@@ -274,12 +323,14 @@ class Store:
         return write.write_blocks(self._state, top, chain, tier, wanted, retention, now=now)
 
     def publish(
-        self, root: int, chain: Chain, blocks: Sequence[Int32Array], pages: Sequence[Int32Array], now: int
-    ) -> int:
+        self, root: int, chain: Chain, blocks: Sequence[Int32Array], pages: Sequence[Int32Array], now: int,
+        edge: int = 0, named: Sequence[int] = (),
+    ) -> int:  # fmt: skip
         check_chain(self._state, chain)
         where, which = [_numbers(some) for some in blocks], [_numbers(some) for some in pages]
         top = self._state.tree.root(root)
-        return write.publish(self._state, top, chain, where, which, now)
+        self._state.tell_time(now)
+        return write.publish(self._state, top, chain, where, which, commit.Prompt(edge, named))
 
     # Tree and tiers
 
@@ -406,13 +457,20 @@ class Store:
         """Evict in this order of cells from now on."""
         self._state.pools[group].set_rank(_numbers(cells), bool(recency))
 
+    def weigh(self, group: int, depths: Sequence[int]) -> None:
+        """A page of a group counts as one age younger for each of these depths, in blocks, that it reaches."""
+        pool = self._state.pools[group]
+        if pool.cells is None or self._state.tree.num_nodes or not 0 < len(depths) <= MOST_YOUNGER:
+            raise ValueError(f"group {group}: only an empty adaptive order takes depths, 1 to {MOST_YOUNGER} of them")
+        pool.dear_from = tuple(depths)
+
     def fallback(self, group: int) -> tuple[bool, int]:
         """Whether pages go by age alone, and how often it has come to that since an order was learned."""
         cells = self._state.pools[group].cells
         return (False, 0) if cells is None else (cells.recency, cells.falls)
 
     def ghost_room(self, group: int) -> tuple[int, int]:
-        """Ghosts there are, and roughly the bytes that they take."""
+        """The number of ghosts, and roughly the bytes they take."""
         ghosts = self._state.pools[group].ghosts
         return (0, 0) if ghosts is None else (len(ghosts), 300 * len(ghosts.places))
 
@@ -481,13 +539,29 @@ class Store:
 def _room(slots: Sequence[int], order: int, ghosts: int, slow: bool) -> Room:
     fast = sum(slots[:-1] if slow else slots)  # what an order learns from, and what is remembered, goes by them
     if order == ADAPTIVE:
-        return Room(slots, False, Cells(fast, ghosts, sum(slots)))
-    return Room(slots, order == RELEASE_ORDER, None, Ghosts(ghosts * fast) if ghosts else None)
+        return Room(slots, ORDERS[order], Cells(fast, ghosts, sum(slots)))
+    return Room(slots, ORDERS[order], None, Ghosts(ghosts * fast) if ghosts else None)
 
 
-def _window(numbers: GroupNumbers, block_size: int, states: tuple[int, ...]) -> Window | None:
+def _window(numbers: GroupNumbers, states: tuple[int, ...], kinds: Kinds, reads: Reads) -> Window | None:
     group = Group(*numbers[:-1])
-    return None if group.current or group.tail == ALL else Window(group.tail, group.sink, block_size, states)
+    if group.current or group.tail == ALL:
+        return None
+    return Window(group.tail, group.sink, reads.block_size, states, kinds, reads)
+
+
+def _read_before(groups: Sequence[GroupNumbers], block_size: int) -> Reads:
+    return Reads(tuple((number, group[0]) for number, group in enumerate(groups) if group[0] != ALL), block_size)
+
+
+def _kinds(groups: Sequence[GroupNumbers], spacing: int) -> Kinds | None:
+    """What guessed resume points take: of each window the pages before it, of each state one."""
+    reads = [(Group(*group[:-1]), sum(group[-1])) for group in groups]
+    ranked = [(group, slots) for group, slots in reads if group.current or group.tail != ALL]
+    if not ranked:
+        return None
+    windows = 0 if any(group.current for group, _ in ranked) else len(ranked)
+    return Kinds(spacing, windows, sum(group.tail for group, _ in ranked), max(1, ranked[0][1]), len(groups))
 
 
 def _numbers(given: Any) -> list[int]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from quire.core.records.errors import InputError, StateError, say
-from quire.engine.choose.sampling import Sampling
+from quire.engine.sampling.params import Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +57,18 @@ class Beams:
         scores = self._scores(top.values, length)
         chosen: list[NextBeam] = []
         totals: list[float] = []
-        found = list(self._finished)
+        candidates = list(self._finished)
         for rank, (total, place) in enumerate(zip(top.values.tolist(), top.indices.tolist(), strict=True)):
             parent, token = divmod(place, vocab)
             if total == -math.inf:
                 break  # impossible, as all after it
             if length == self._max_tokens or token in self._eos_ids:
                 if rank < self._width:  # worse ones are only there to keep enough beams running
-                    found.append(Hypothesis([*self.live[parent], token], scores[rank]))
+                    candidates.append(Hypothesis([*self.live[parent], token], scores[rank]))
             elif len(chosen) < self._width:
                 chosen.append(NextBeam(parent, token))
                 totals.append(total)
-        self._finished = sorted(found, key=lambda one: -one.score)[: self._width]
+        self._finished = sorted(candidates, key=lambda one: -one.score)[: self._width]
         self.done = not self._can_improve(totals, length)
         if self.done:
             chosen = []

@@ -12,21 +12,23 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
+from quire.core.records.hint_words import Back
 from quire.core.records.reports.receipt import Receipt
 from quire.core.records.request import Int32, Request
 from quire.core.state.prepared import Prepared
 from quire.core.state.sequence import Sequence
-from quire.engine.choose.sampling import Sampling
-from quire.engine.step.runs.prefetch import BranchPrefetch
+from quire.engine.sampling.params import Sampling
+from quire.engine.step.runs.branch_prefetch import BranchPrefetch
+from quire.engine.step.runs.page_hints import COMPLETE, NO_HINTS
 from quire.engine.step.runs.tenant import NO_DEADLINE, Tenant
 from quire.engine.step.runs.times import RunTimes, Times
 
 if TYPE_CHECKING:
     import torch
 
-    from quire.engine.choose.logprobs import TokenLogprobs
-    from quire.engine.choose.token_mask import TokenMask
-    from quire.engine.choose.token_rules import TokenRules
+    from quire.engine.sampling.token_logprobs import TokenLogprobs
+    from quire.engine.sampling.token_mask import TokenMask
+    from quire.engine.sampling.token_rules import TokenRules
     from quire.engine.step.runs.beam import Beams
 
 Finish = Literal["eos", "stop", "length", "cancelled", "error"]
@@ -40,6 +42,12 @@ class Answer:
     finish: Finish | None = None  # None: not complete
     score: float | None = None  # of a beam search
     logprobs: list[TokenLogprobs] = field(default_factory=list)  # one per token, if they were asked for
+    called: bool = False  # it calls a tool, as its listener says
+
+    @property
+    def reason(self) -> str | None:
+        """Why it ended, as clients and traces call it."""
+        return self.finish if self.finish not in COMPLETE else "tool_calls" if self.called else "stop"
 
     def __repr__(self) -> str:
         score = "" if self.score is None else f", score {self.score:.3f}"
@@ -62,9 +70,9 @@ class Run:
     """One submitted request and its answers."""
 
     __slots__ = (
-        "answers", "arrival", "beams", "branches", "computed", "deadline", "done", "error", "fallback", "id",
-        "keeps_logits", "listener", "logits", "num_preemptions", "receipt", "received", "request", "reused", "rules",
-        "sampling", "seed", "tenant", "times",
+        "answers", "arrival", "beams", "branches", "computed", "deadline", "done", "error", "fallback", "hints",
+        "id", "keeps_logits", "listener", "logits", "num_preemptions", "receipt", "received", "request", "reused",
+        "rules", "sampling", "seed", "tenant", "times",
     )  # fmt: skip
 
     def __init__(self, request: Request, sampling: Sampling, seed: int, listener: Listener | None, now: float) -> None:
@@ -80,6 +88,7 @@ class Run:
         self.branches: list[Branch] = []  # live ones; of a beam search the live beams, best first
         self.beams: Beams | None = None
         self.rules: TokenRules | None = None  # None: no field is about particular tokens
+        self.hints = NO_HINTS  # of what becomes of its pages
         self.done = False
         self.error: str | None = None
         self.receipt: Receipt | None = None  # why no more was reused when it was first admitted, if receipts are made
@@ -112,9 +121,16 @@ class Run:
         """Seconds from submission until the first token of an answer was on the host; nan when none came."""
         return self.times.first_token - self.times.submitted if self.times.first_token else float("nan")
 
+    def back_of(self, index: int) -> Back | None:
+        """When the text of an answer is asked for again, as far as is known. Which beams become one is not."""
+        if self.beams is not None:
+            return self.hints.back
+        answer = self.answers[index]
+        return self.hints.at_end(answer.finish, answer.called)
+
     @property
     def user_times(self) -> RunTimes:
-        """How long it took for whoever asked."""
+        """How long it took, as the caller sees it."""
         return self.times.seen(max(len(answer.tokens) for answer in self.answers))
 
     def __repr__(self) -> str:
@@ -158,6 +174,11 @@ class Branch:
         """Who comes first within a tenant: by priority, then by submission, then by number."""
         run = self.run
         return run.sampling.priority, run.arrival, self.index
+
+    @property
+    def back(self) -> Back | None:
+        """When its text is asked for again."""
+        return self.run.back_of(self.index)
 
     def __repr__(self) -> str:
         return f"Branch({self.id!r}, answer {self.index}, {self.length} tokens)"

@@ -1,4 +1,4 @@
-"""Tenants: who takes turns in the scheduler. Owns what is known of each; which goes first is `rounds.py`'s."""
+"""Tenants: who takes turns in the scheduler. Owns what is known of each; which goes first is decided in `fairness/`."""
 
 from __future__ import annotations
 

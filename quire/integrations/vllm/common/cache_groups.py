@@ -12,13 +12,13 @@ from typing import Any
 from quire.core.records.config import CacheConfig, TierConfig
 from quire.core.records.errors import InputError, say
 from quire.core.records.groups import LayerGroup
-from quire.integrations.vllm.common.options import ConnectorOptions
+from quire.integrations.vllm.common.connector_options import ConnectorOptions
 
 DEVICE, HOST, DISK = 0, 1, 2  # tiers; the device's pages are vLLM's, and there are none of ours
 FULL = {"FullAttentionSpec", "MLAAttentionSpec"}
 WINDOW = {"SlidingWindowSpec"}
+STATE = {"MambaSpec"}
 REFUSED = {  # the others' names, with what is in the way
-    "MambaSpec": "recurrent states: vLLM hands them over outside the block table",
     "ChunkedLocalAttentionSpec": "chunked local attention: no group of Quire reads that way",
     "SinkFullAttentionSpec": "attention sinks in a pool of their own",
     "CrossAttentionSpec": "cross attention: vLLM does not give its connectors an encoder's pages",
@@ -26,7 +26,7 @@ REFUSED = {  # the others' names, with what is in the way
     "CircularBufferSpec": "a ring of blocks, which vLLM overwrites in place",
     "SlidingWindowMLASpec": "windows that vLLM computes again behind every hit",
 }
-POOL = "host"  # all groups have their pages in one: who needs few pages, a window, leaves the memory to the others
+POOL = "host"  # all groups have their pages in one: a group that needs few, a window, leaves the memory to the others
 NO_DRAFT_LAYERS = {"ngram", "ngram_gpu", "suffix"}  # ways to draft that keep no KV of their own
 
 
@@ -46,7 +46,7 @@ def layer_group(nth: int, group: Any) -> LayerGroup:
     """What one group reads."""
     specs = layer_specs(group)
     kinds = {type(spec).__name__ for spec in specs}
-    for kind in sorted(kinds - FULL - WINDOW):
+    for kind in sorted(kinds - FULL - WINDOW - STATE):
         fact = REFUSED.get(kind, "Quire does not know how its layers read")
         raise InputError(say(f"KV cache group {nth} ({kind})", fact, "run this model without QuireConnector"))
     if getattr(group, "host_resident", False) or not getattr(group, "enable_kv_transfer", True):
@@ -55,12 +55,25 @@ def layer_group(nth: int, group: Any) -> LayerGroup:
     if getattr(group, "is_eagle_group", False):
         fact = "it holds a draft model's layers, whose last pages change after they were stored"
         raise InputError(say(f"KV cache group {nth}", fact, "draft by ngram, or run without QuireConnector"))
+    if kinds <= STATE:
+        return _state_group(nth, group, specs)
     windows = {spec.sliding_window + getattr(spec, "extra_retained_tokens", 0) if kinds <= WINDOW else None
                for spec in specs}  # fmt: skip
     if len(windows) > 1 or not (kinds <= FULL or kinds <= WINDOW):
         fact = "its layers do not read alike"
         raise InputError(say(f"KV cache group {nth}", fact, "run this model without QuireConnector"))
     return LayerGroup(f"group {nth}", page_bytes=page_bytes(group), window=windows.pop())
+
+
+def _state_group(nth: int, group: Any, specs: list[Any]) -> LayerGroup:
+    """Recurrent states: vLLM keeps one at the end of a block, and only of some blocks, which it names."""
+    if any(spec.mamba_cache_mode != "align" for spec in specs):
+        fact = "vLLM keeps recurrent states at the ends of blocks only where its prefix cache is on"
+        raise InputError(say(f"KV cache group {nth}", fact, "write --enable-prefix-caching --mamba-cache-mode align"))
+    if any(getattr(spec, "num_speculative_blocks", 0) for spec in specs):
+        fact = "with drafts vLLM moves recurrent states between blocks while they are stored"
+        raise InputError(say(f"KV cache group {nth}", fact, "leave speculative decoding out with this model"))
+    return LayerGroup(f"group {nth}", page_bytes=page_bytes(group), snapshot_every=0)
 
 
 def cache_config(
@@ -89,7 +102,7 @@ def cache_config(
         tiers.append(TierConfig("disk", disk_slots(options.disk_bytes, page_bytes), slow=True))
     return CacheConfig(
         tuple(tiers), sizes.pop(), layers, max_length=max_length, partial_reuse=False, eviction=options.eviction,
-        receipts=options.receipts, events=events, lasting=options.disk is not None,
+        eviction_cost=options.eviction_cost, receipts=options.receipts, events=events, lasting=options.disk is not None,
     )  # fmt: skip
 
 
@@ -115,7 +128,7 @@ def slot_bytes(model: Any, world_size: int) -> int:
 
 
 def num_slots(model: Any, host: int, world_size: int) -> int:
-    """Slots in all: scheduler and workers come to the same number, each by himself."""
+    """Slots in all: scheduler and workers come to the same number, each on its own."""
     return host // slot_bytes(model, world_size)
 
 

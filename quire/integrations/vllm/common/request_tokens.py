@@ -1,7 +1,7 @@
 """RequestTokens: the token ids of one of vLLM's requests as an array, each read once. Knows no cache.
 
 vLLM keeps them as a list of Python ints. They are read when the request comes, and what is generated when it is asked
-for; whoever is preempted and comes back finds them here.
+for; a request that was preempted finds them here again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 
 from quire.core.records.request import Int32
 from quire.core.store import open_store
-from quire.integrations.vllm.common.identity import EngineRequest
+from quire.integrations.vllm.common.request_identity import EngineRequest
 
 MORE = 64  # tokens that may come before the array is copied into a larger one
 NO_TOKENS: Int32 = np.empty(0, np.int32)

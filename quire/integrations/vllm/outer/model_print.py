@@ -35,32 +35,36 @@ def model_print(vllm_config: Any, cache: CacheConfig, shape: MemoryShape, versio
 
 
 def config_facts(config: Any) -> str:
-    """What a model's config says, but for what is no part of the model."""
+    """What a model's config says, without what is not part of the model."""
     told = {name: value for name, value in config.to_dict().items() if name not in PASSING}
     return json.dumps(told, sort_keys=True, default=str)
 
 
 def weights_facts(model: Any, load: Any, namespace: str) -> str:
-    """What tells the weights: a commit of the hub, or a digest of their files."""
+    """What identifies the weights: a commit of the hub, or a digest of their files."""
     if load.load_format == "dummy":
         return "dummy"
-    if Path(model.model).is_dir():
-        files = sorted({path for kind in WEIGHTS for path in Path(model.model).glob(kind)})
-        if files:
-            return _kept_digest(files)
-    elif Path(model.model).is_file():
-        return _kept_digest([Path(model.model)])
-    elif re.fullmatch(r"[0-9a-f]{40}", model.revision or ""):
+    if (found := local_weights(model.model)) is not None:
+        return found
+    if not Path(model.model).exists() and re.fullmatch(r"[0-9a-f]{40}", model.revision or ""):
         return f"{model.model} {model.revision}"
     if namespace:
         return f"{model.model} {model.revision}"
-    fact = "neither files nor a commit tell which weights they are"
+    fact = "neither files nor a commit say which weights they are"
     cure = "write namespace=..., and another one whenever the weights change"
     raise InputError(say(f"a disk or a store for {shown(model.model)}", fact, cure))
 
 
+def local_weights(model: str) -> str | None:
+    """A digest of the weights' files, if a model's name is a folder or file that has them."""
+    if Path(model).is_dir():
+        files = sorted({path for kind in WEIGHTS for path in Path(model).glob(kind)})
+        return _kept_digest(files) if files else None
+    return _kept_digest([Path(model)]) if Path(model).is_file() else None
+
+
 def _kept_digest(files: list[Path]) -> str:
-    """Of the bytes of these files, in hex; kept for as long as nobody touches them."""
+    """Of the bytes of these files, in hex; kept for as long as the files do not change."""
     identity = files_identity(files)
     place = cache_folder() / "digests" / f"files-{identity}"
     if identity is not None:

@@ -22,7 +22,7 @@ from quire.core.records.errors import QuireError, StateError
 from quire.core.records.request import Request
 from quire.core.state.claim import Refusal
 from quire.core.state.prepared import Prepared
-from quire.integrations.vllm.common.options import ConnectorOptions
+from quire.integrations.vllm.common.connector_options import ConnectorOptions
 from quire.integrations.vllm.outer.model_print import AdapterNames
 from quire.integrations.vllm.outer.page_memory import PageMemory, SharedMemoryTier
 from quire.tiers.arena import ArenaTier
@@ -141,7 +141,7 @@ class OuterPages:
             raise
 
     def _tiers(self) -> list[Tier]:
-        """The device, of which the cache has nothing, and the host; one caller at a time, so each has his own."""
+        """The device, of which the cache has nothing, and the host; one caller at a time, so each has its own."""
         device = ArenaTier("device", [0] * len(self._sizes), self._sizes)
         return [device, SharedMemoryTier(self.memory, checksums=self.options.checksums)]
 
@@ -169,11 +169,11 @@ class OuterPages:
         return PagesAhead(self, prepared)
 
     def blocks_in(self, slots: int) -> int:
-        """Blocks of a text whose pages of all groups are sure to fit into so many slots: of windows few are needed."""
+        """Blocks of a text whose pages of all groups are sure to fit into so many slots: of windows and states few."""
         size, groups = self.cache.config.block_size, self.cache.config.groups
-        windows = [group.window for group in groups if group.window is not None]
-        full, tails = len(groups) - len(windows), sum(-(-window // size) + 1 for window in windows)
-        return max(slots // len(groups), (slots - tails) // full if full else 0)
+        tails = [-(-(group.window or 1) // size) + 1 for group in groups if group.bounded]
+        full = len(groups) - len(tails)
+        return max(slots // len(groups), (slots - sum(tails)) // full if full else 0)
 
     def served(self, request: Request, prompt: int) -> None:
         """All that was stored of a request is there; others may go on behind it, or behind its prompt."""

@@ -4,7 +4,7 @@
     worker   copies between its rank's parts and vLLM's KV tensors
     keeper   in the scheduler's process: a slot's parts of all ranks are one page, whole or not at all
 
-The workers make it before vLLM makes its scheduler, which takes the name away: whoever is killed leaves nothing behind.
+The workers make it before vLLM makes its scheduler, which takes the name away: a killed process leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class PageMemory:
             os.unlink(folder / name)
             if wrong.errno != errno.ENOSPC:
                 raise
-            told = os.statvfs(folder)
-            fact = f"{folder} has {told.f_bavail * told.f_frsize} bytes free"
+            numbers = os.statvfs(folder)
+            fact = f"{folder} has {numbers.f_bavail * numbers.f_frsize} bytes free"
             cure = "give 'host' less, or the container more (--shm-size)"
             raise InputError(say(f"{shape.size()} bytes of memory that processes share", fact, cure)) from wrong
         finally:
@@ -84,8 +84,8 @@ class PageMemory:
             raise StateError(say(f"host memory {name!r}", fact, "leave out 'disk' and 'shared'")) from wrong
         try:
             os.unlink(folder / name)
-            *told, region = json.loads(os.pread(fd, HEAD, 0).rstrip(b"\0"))
-            shape = MemoryShape(*told)
+            *numbers, region = json.loads(os.pread(fd, HEAD, 0).rstrip(b"\0"))
+            shape = MemoryShape(*numbers)
             return cls._in_region(region, shape) if region else cls._in_own_file(fd, shape)
         finally:
             os.close(fd)
@@ -126,7 +126,7 @@ def _open_note(path: Path, shape: MemoryShape, region: str) -> int:
 
 
 class SharedMemoryTier:
-    """The host's pages as a tier, for whoever moves them to a disk or a store; looks at checksums, and makes them."""
+    """The host's pages as a tier, for movers to a disk or a store; looks at checksums, and makes them."""
 
     def __init__(self, memory: PageMemory, *, checksums: bool) -> None:
         shape = memory.shape

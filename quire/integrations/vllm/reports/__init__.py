@@ -1,1 +1,1 @@
-"""What the connector tells of itself: counts, metrics, events, recordings."""
+"""What the connector reports: counts, metrics, events, recordings."""

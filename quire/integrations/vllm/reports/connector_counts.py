@@ -1,4 +1,4 @@
-"""ConnectorCounts: what the connector did since it was last asked, by name. Knows no vLLM; metrics.py shows it."""
+"""ConnectorCounts: what the connector did since it was last asked, by name. Knows no vLLM; vllm_metrics.py shows it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ COUNTERS = {  # name: what it counts
     "failed_stores": "Stores that failed; their pages are not found.",
     "refused_stores": "Stores that were cut short, since too few slots could be had.",
     "evicted_pages": "Pages that made room for others.",
+    "hinted_pages": "Pages of which it was said when they come back.",
+    "superseded_pages": "Pages that a session has left behind.",
     "prefetches": "Requests for which pages were asked for below host memory.",
     "late_prefetches": "Requests that were computed before all of those pages had come.",
     "disk_restored": "Pages that were found on disk at the start.",

@@ -1,8 +1,8 @@
 """EventTranslator: the cache's events under vLLM's own block hashes, for those who read vLLM's stream. Knows no vLLM.
 
 The cache names a page by its event hash; vLLM's hash of the same block is known from any request that has it. What
-leaves host memory is told under the name it came with. A page that came up from a disk for a request that is over has
-no name: it is told when a request names it.
+leaves host memory is published under the name it came with. A page that came up from a disk for a request that is over
+has no name: it is published when a request names it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from quire.core.records.events import Cleared, EventBatch, Moved, Removed, Store
 from quire.core.records.request import Int32, Request
 from quire.core.store import open_store
 from quire.integrations.vllm.common.cache_groups import HOST
-from quire.integrations.vllm.common.identity import EngineRequest
+from quire.integrations.vllm.common.request_identity import EngineRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +63,17 @@ class EventTranslator:
         self._cache, self._size, self._seed = cache, cache.config.block_size, cache.config.event_seed
         self._chain = open_store().Chain
         self._known: dict[int, BlockNames] = {}  # event hash: whose request has that block now
-        self._names: dict[tuple[int, int], Any] = {}  # group and event hash of what was told: vLLM's hash
-        self._nameless: set[tuple[int, int]] = set()  # the same of pages in host memory that were not told
-        self._told: list[StoredBlocks | RemovedBlocks] = []
+        self._names: dict[tuple[int, int], Any] = {}  # group and event hash of what was published: vLLM's hash
+        self._nameless: set[tuple[int, int]] = set()  # the same of pages in host memory that were not published
+        self._unpublished: list[StoredBlocks | RemovedBlocks] = []
 
     @property
     def num_nameless(self) -> int:
-        """Pages in host memory that nobody was told of."""
+        """Pages in host memory that were not published."""
         return len(self._nameless)
 
     def learn(self, names: BlockNames, tokens: Int32, asked: Request) -> None:
-        """The names of the whole blocks of these tokens, and what is in host memory without one is told."""
+        """The names of the whole blocks of these tokens, and what is in host memory without one is events."""
         done, end = len(names.hashes), len(tokens) // self._size
         if end <= done:
             return
@@ -111,24 +111,24 @@ class EventTranslator:
                 del self._known[one]
 
     def stored(self, names: BlockNames, tokens: Int32, asked: Request) -> None:
-        """A writer has published blocks of these tokens: what the cache tells now is mostly theirs."""
+        """A writer has published blocks of these tokens: the cache's next events are mostly theirs."""
         self.learn(names, tokens, asked)
         self._hear(self._cache.take_events(), names)
 
     def has_news(self) -> bool:
         """Whether events wait to be taken. Called when the engine is idle."""
         self._hear(self._cache.take_events(), None)
-        return bool(self._told)
+        return bool(self._unpublished)
 
     def take(self) -> list[StoredBlocks | RemovedBlocks]:
-        """What is to be told since the last call."""
+        """What is to be published since the last call."""
         self._hear(self._cache.take_events(), None)
-        told, self._told = self._told, []
-        return told
+        events, self._unpublished = self._unpublished, []
+        return events
 
     def _hear(self, batch: EventBatch, first: BlockNames | None) -> None:
         """`first` is asked for a name before others are."""
-        if batch.lost:  # then the state itself tells what is there
+        if batch.lost:  # then the state itself says what is there
             batch = self._cache.take_events(whole=True)
         for event in batch:
             if isinstance(event, Stored) and event.tier == HOST:
@@ -145,7 +145,7 @@ class EventTranslator:
                 )
 
     def _store(self, group: int, hashes: Sequence[int], first: BlockNames | None) -> None:
-        """Pages are in host memory: told as runs of blocks of one request, or kept until somebody has names."""
+        """Pages are in host memory: published as runs of blocks of one request, or kept until a request names them."""
         run: list[int] = []
         whose: BlockNames | None = None
         for one in hashes:
@@ -164,13 +164,13 @@ class EventTranslator:
         if names is None or not run:
             return
         begin, end = names.ordinals[run[0]], names.ordinals[run[-1]] + 1
-        told = [names.name(block) for block in range(begin, end)]
-        for one, name in zip(run, told, strict=True):
+        events = [names.name(block) for block in range(begin, end)]
+        for one, name in zip(run, events, strict=True):
             self._nameless.discard((group, one))
             self._names[group, one] = name
         tokens = names.request.all_token_ids[begin * self._size : end * self._size]
         parent = names.name(begin - 1) if begin else None
-        self._told.append(StoredBlocks(names.request, group, tuple(told), parent, tuple(tokens)))
+        self._unpublished.append(StoredBlocks(names.request, group, tuple(events), parent, tuple(tokens)))
 
     def _remove(self, group: int, hashes: Iterable[int]) -> None:
         found = []
@@ -180,4 +180,4 @@ class EventTranslator:
             if name is not None:
                 found.append(name)
         if found:
-            self._told.append(RemovedBlocks(group, tuple(found)))
+            self._unpublished.append(RemovedBlocks(group, tuple(found)))

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from quire.integrations.vllm.common.orders import BadPage, Part, WorkerReport
+from quire.integrations.vllm.common.worker_orders import BadPage, Part, WorkerReport
 
 Owner = TypeVar("Owner")
 

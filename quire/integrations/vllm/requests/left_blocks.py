@@ -17,7 +17,7 @@ FIRST_ROOM = 1024  # blocks; more when there are more
 
 
 class LeftBlocks:
-    """Of one engine. What was stored since is among them until nothing is left of anybody."""
+    """Of one engine. What was stored since is among them until none is left of any stay."""
 
     def __init__(self, groups: int) -> None:
         self._is_empty = True
@@ -43,13 +43,13 @@ class LeftBlocks:
                 self._is_left[group][numbers] = True
 
     def clear(self) -> None:
-        """Nothing is left of anybody."""
+        """No stay has left blocks."""
         if not self._is_empty:
             self._is_left.fill(False)
             self._is_empty = True
 
     def among(self, taken: AbstractSet[int]) -> dict[int, list[int]]:
-        """Those of these blocks that may be left of somebody, by group."""
+        """Those of these blocks that may be left of a stay, by group."""
         found: dict[int, list[int]] = {}
         room = len(self._read[0])
         for block in taken:

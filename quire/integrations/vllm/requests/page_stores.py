@@ -14,8 +14,8 @@ from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 from quire.core.cache import Cache
-from quire.core.outside.writer import as_run
-from quire.integrations.vllm.common.orders import Copy, Part, StepOrders
+from quire.core.outside.writer import to_range
+from quire.integrations.vllm.common.worker_orders import Copy, Part, StepOrders
 from quire.integrations.vllm.reports.connector_counts import ConnectorCounts
 from quire.integrations.vllm.requests.jobs import CopyJob, OpenJobs
 from quire.integrations.vllm.requests.left_blocks import LeftBlocks
@@ -33,9 +33,9 @@ NONE: frozenset[int] = frozenset()
 
 
 class HandedOut(NamedTuple):
-    """Blocks that a step hands out again, and in which something may be left of somebody.
+    """Blocks that a step hands out again, and which may hold pages of an earlier stay.
 
-    `by_group` names them, unless the step hands out so many blocks that nobody looked (`are_many` then, too).
+    `by_group` names them, unless the step hands out so many blocks that none was looked up (`are_many` then, too).
     """
 
     by_group: Mapping[int, list[int]]
@@ -43,7 +43,7 @@ class HandedOut(NamedTuple):
 
     @property
     def are_none(self) -> bool:
-        """Nobody's pages are in danger."""
+        """No pages are in danger."""
         return not self.are_many and not self.by_group
 
 
@@ -65,13 +65,13 @@ class Ordered(NamedTuple):
 
 
 class PageStores:
-    """Of one engine. Begins jobs; who hears of their end tells `ended`, and makes pages findable."""
+    """Of one engine. Begins jobs; the caller reports their end to `ended`, and makes pages findable."""
 
     def __init__(self, cache: Cache, counts: ConnectorCounts, jobs: OpenJobs[Stay]) -> None:
         self._cache, self._counts, self._size, self._jobs = cache, counts, cache.config.block_size, jobs
         self._storing: list[set[int]] = [set() for _ in cache.config.groups]  # vLLM's blocks that are being stored
         self._groups = range(len(self._storing))
-        self._windowed = [group for group in self._groups if cache.config.groups[group].window is not None]
+        self._windowed = [group for group in self._groups if cache.config.groups[group].bounded]
         self._left = LeftBlocks(len(self._storing))
         self._carried: dict[Stay, None] = {}  # something of them is left; in the order in which they came
         groups = len(self._storing)
@@ -132,7 +132,7 @@ class PageStores:
         return ordered.is_reached
 
     def _is_handed_out(self, stay: Stay, taken: AbstractSet[int]) -> bool:
-        """Whether some block that is left of a stay is somebody's again; who runs lets go of none but by windows."""
+        """Whether a block that is left of a stay was handed out again; a running one loses windows and states."""
         stores = stay.stores
         left = slice(stores.sent // self._size, stores.due // self._size)
         groups = self._groups if stay.over else self._windowed
@@ -150,7 +150,7 @@ class PageStores:
             blocks = [block for block in _places(stores.tables[group], first, stop, numbers) if block not in had]
             if blocks:
                 stores.saved[group] = had.union(blocks)
-                found[group] = as_run(blocks)
+                found[group] = to_range(blocks)
         return found
 
     def _left_among(self, taken: AbstractSet[int]) -> HandedOut:
@@ -257,7 +257,7 @@ class PageStores:
             self._storing[part.group] -= taken  # what is in them from now on is something else
 
     def ended(self, stay: Stay, job: CopyJob) -> None:
-        """Nobody reads the blocks of a store any more; one that was handed out again may be another's by now."""
+        """The blocks of a store are not read any more; one that was handed out again may be another's by now."""
         for part in job.parts:
             ours = set(part.blocks) - job.lost if job.lost else part.blocks
             self._storing[part.group].difference_update(ours)
@@ -276,7 +276,7 @@ def _places(table: list[int], first: int, stop: int, numbers: list[int]) -> list
 
 
 def _left_out(ids: Sequence[int], first: int, busy: set[int]) -> Sequence[int]:
-    """Blocks, the first of which is `first`, that a window has passed or that somebody stores already."""
+    """Blocks, the first of which is `first`, that a window has passed or that are being stored already."""
     passed = ids.count(NULL)
     if any(ids[:passed]) or not busy.isdisjoint(ids[passed:]):
         return [first + nth for nth, block in enumerate(ids) if block == NULL or block in busy]

@@ -7,8 +7,9 @@ stay has its own number. Owns what is open for it in the cache, in three parts: 
 from __future__ import annotations
 
 from quire.core.cache import Cache
+from quire.core.records.hint_words import Back
 from quire.core.records.identity import Scope
-from quire.integrations.vllm.common.identity import EngineRequest
+from quire.integrations.vllm.common.request_identity import EngineRequest
 from quire.integrations.vllm.common.request_tokens import RequestTokens
 from quire.integrations.vllm.outer.outer_pages import OuterPages, PagesAhead
 from quire.integrations.vllm.reports.kv_events import BlockNames
@@ -41,7 +42,20 @@ class StayAhead:
 class Stay:
     """`born` is the step in which it began."""
 
-    __slots__ = ("ahead", "born", "comes_back", "loads", "names", "over", "placed", "request", "stores", "text")
+    __slots__ = (
+        "ahead",
+        "back",
+        "begun",
+        "born",
+        "comes_back",
+        "loads",
+        "names",
+        "over",
+        "placed",
+        "request",
+        "stores",
+        "text",
+    )
 
     def __init__(self, request: EngineRequest, tokens: RequestTokens, number: int, born: int, scope: Scope) -> None:
         self.request, self.born = request, born
@@ -49,6 +63,8 @@ class Stay:
         self.ahead, self.loads, self.stores = StayAhead(), StayLoads(), StayStores(self.text)
         self.names = BlockNames(request)  # for events
         self.placed = False  # vLLM has given it blocks
+        self.begun: int | None = None  # tokens in front that were there before its session; None: before itself
+        self.back: Back | None = None  # when its text comes back
         self.over = False
         self.comes_back = False  # it is over, and the request is not: it will look for what this one has
 
@@ -59,7 +75,7 @@ class Stay:
 
     @property
     def is_quiet(self) -> bool:
-        """Nobody reads or writes pages for it, or will."""
+        """No job reads or writes pages for it, or will."""
         return self.loads.job is None and not self.stores.jobs and not self.stores.is_behind
 
     def close(self) -> None:

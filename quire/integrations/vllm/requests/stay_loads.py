@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quire.core.outside.find import Found
-from quire.integrations.vllm.common.orders import Part
+from quire.integrations.vllm.common.worker_orders import Part
 from quire.integrations.vllm.requests.jobs import CopyJob
 from quire.integrations.vllm.requests.tables import NULL, Tables
 

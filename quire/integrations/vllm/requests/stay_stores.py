@@ -52,7 +52,7 @@ class StayStores:
     def take_slots(self, cache: Cache, end: int, skip: Named, also: Named) -> Refusal | None:
         """Slots for the whole blocks up to `end`, and for those of `also`. A refusal has taken none.
 
-        The prompt is its writer's text, and what is generated is appended, so that retention tells them apart.
+        The prompt is its writer's text, and what is generated is appended, so that retention distinguishes them.
         """
         writer = self.writer or self.open_writer(cache)
         length, last = writer.length, self.due if also else end

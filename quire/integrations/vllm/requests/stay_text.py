@@ -6,12 +6,12 @@ from quire.core.cache import Cache
 from quire.core.records.identity import Scope
 from quire.core.records.request import Int32, Request
 from quire.core.state.prepared import Prepared
-from quire.integrations.vllm.common.identity import EngineRequest, media_of, retention_of
+from quire.integrations.vllm.common.request_identity import EngineRequest, media_of, points_of, retention_of
 from quire.integrations.vllm.common.request_tokens import RequestTokens
 
 
 class StayText:
-    """`number` tells this stay from others of the same request; `tokens` are those of all its stays."""
+    """`number` distinguishes this stay from others of the same request; `tokens` are those of all its stays."""
 
     __slots__ = ("_prepared", "_tokens", "_whole", "number", "request", "scope")
 
@@ -51,8 +51,8 @@ class StayText:
 
     def _asked(self, tokens: Int32, reuse_limit: int | None = None) -> Request:
         request = self.request
-        media = media_of(request, min(len(tokens), request.num_prompt_tokens))
+        prompt = min(len(tokens), request.num_prompt_tokens)
         return Request(
-            (request.request_id, self.number), tokens, self.scope, media=media,
-            retention=retention_of(request), reuse_limit=reuse_limit,
+            (request.request_id, self.number), tokens, self.scope, media=media_of(request, prompt),
+            retention=retention_of(request), reuse_limit=reuse_limit, resume_points=points_of(request, prompt),
         )  # fmt: skip

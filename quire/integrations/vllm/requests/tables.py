@@ -1,4 +1,4 @@
-"""Tables: vLLM's blocks of a request, as its scheduler tells them."""
+"""Tables: vLLM's blocks of a request, as its scheduler gives them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, say, shown
 from quire.integrations.vllm.common.cache_groups import layer_specs
-from quire.integrations.vllm.common.orders import BadPage, Copy, Part
+from quire.integrations.vllm.common.worker_orders import BadPage, Copy, Part
 from quire.integrations.vllm.outer.page_memory import PageMemory
 from quire.tiers.base import Bytes
 
@@ -111,19 +111,25 @@ class HostPages:
         """Pages that are not what was stored."""
         if self._sums is None:
             return []
-        told = self._sums[part.slots].tolist()
+        stated = self._sums[part.slots].tolist()
         return [
             BadPage(part.group, slot)
-            for slot, one in zip(part.slots, told, strict=True)
+            for slot, one in zip(part.slots, stated, strict=True)
             if one != crc32(self._view[slot]) + 1
         ]
 
 
 def layer_blocks(name: str, tensor: KV, num_blocks: int) -> KV:
-    """A layer's KV as [block, bytes], the same memory; refused when a block is not in one piece."""
+    """A layer's KV as [block, bytes], the same memory; refused when a block is not in one piece.
+
+    Recurrent states are smaller than a block of the layers beside them: there is a gap behind each.
+    """
     if tensor.device.type != "cpu":
         fact = f"its KV is on {tensor.device}, and this worker copies in host memory"
         raise InputError(say(f"layer {shown(name)}", fact, "use vLLM's CPU backend"))
+    has_gaps = tensor.shape[0] == num_blocks and tensor[0].is_contiguous() and tensor.stride(0) > tensor[0].numel()
+    if has_gaps:
+        return tensor.as_strided((num_blocks, tensor[0].numel()), (tensor.stride(0), 1)).view(torch.uint8)
     if tensor.shape[0] % num_blocks or not tensor.is_contiguous():
         fact = f"its KV has shape {tuple(tensor.shape)}, strides {tensor.stride()}, for {num_blocks} blocks"
         raise InputError(say(f"layer {shown(name)}", fact, "QuireConnector needs whole blocks, one after the other"))
@@ -155,14 +161,20 @@ def check_sizes(groups: Sequence[Any], kv: Mapping[str, KV], num_blocks: int) ->
     """Refuse layers whose blocks differ in size from their spec: part of them is elsewhere, or the layout differs."""
     for group in groups:
         for name, spec in zip(group.layer_names, layer_specs(group), strict=True):
-            told = int(getattr(spec, "unpadded_page_size_bytes", spec.page_size_bytes))
+            plain = getattr(spec, "real_page_size_bytes", spec.page_size_bytes)  # a state's, without the gap
+            stated = int(getattr(spec, "unpadded_page_size_bytes", plain))
             found = kv[name].numel() * kv[name].element_size() / num_blocks
-            if found != told:
-                fact = f"its tensor has {found:g} bytes for a block, and its spec says {told}"
+            if found != stated:
+                fact = f"its tensor has {found:g} bytes for a block, and its spec says {stated}"
                 raise InputError(say(f"layer {shown(name)}", fact, "run this model without QuireConnector"))
 
 
 def layer_form(groups: Sequence[Any], kv: Mapping[str, KV]) -> str:
-    """What is inside a page: names, shapes and types of its layers, in order."""
-    told = [[name, list(kv[name].shape[1:]), str(kv[name].dtype)] for group in groups for name in group.layer_names]
-    return blake2b(repr(told).encode(), digest_size=16).hexdigest()
+    """What is inside a page: names, shapes and types of its layers, in order; of recurrent states those of each state,
+    whose tensor is one of plain bytes."""
+    stated: list[list[Any]] = []
+    for group in groups:
+        for name, spec in zip(group.layer_names, layer_specs(group), strict=True):
+            states = [str(spec.shapes), str(spec.dtypes)] if hasattr(spec, "shapes") else []
+            stated.append([name, list(kv[name].shape[1:]), str(kv[name].dtype), *states])
+    return blake2b(repr(stated).encode(), digest_size=16).hexdigest()

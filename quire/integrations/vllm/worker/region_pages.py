@@ -19,7 +19,7 @@ from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.integrations.vllm.common.cache_groups import slot_bytes
-from quire.integrations.vllm.common.orders import Copy
+from quire.integrations.vllm.common.worker_orders import Copy
 from quire.integrations.vllm.worker.host_pages import Ended
 
 

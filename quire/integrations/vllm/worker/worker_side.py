@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from quire.integrations.vllm.common.orders import Copy, StepOrders, WorkerReport
+from quire.integrations.vllm.common.worker_orders import Copy, StepOrders, WorkerReport
 from quire.integrations.vllm.worker.host_pages import Ended
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from typing import Protocol
 from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes
 
-FOLDER_MODE, FILE_MODE = 0o700, 0o600  # prompts are in there: nobody else reads them
+FOLDER_MODE, FILE_MODE = 0o700, 0o600  # prompts are in there: no other user reads them
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MAX_PARTS = 512  # of one write; systems allow 1024
 _NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux has it
@@ -94,7 +94,7 @@ class RealFile:
         return os.preadv(self._fd, [into.data], offset)
 
     def read_ready(self, offset: int, into: Bytes) -> int:
-        """One preadv that may not wait; 0 where the bytes are not in memory, or the file system cannot tell."""
+        """One preadv that may not wait; 0 where the bytes are not in memory, or the file system does not know."""
         if not _NO_WAIT:
             return 0
         try:
@@ -166,7 +166,7 @@ class RealFiles:
 
 
 class ReadOnlyFiles(RealFiles):
-    """The same for somebody who only looks: nothing is made, changed or deleted."""
+    """The same for a caller that only reads: nothing is made, changed or deleted."""
 
     def open(self, path: Path, create: bool = False) -> File:
         """Not to be written."""

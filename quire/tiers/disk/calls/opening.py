@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from threading import Lock, Thread
 
 from quire.core.records.errors import StateError, say
-from quire.tiers.disk.calls.watch import DiskWatch
+from quire.tiers.disk.calls.disk_watch import DiskWatch
 
 LOOKS = 4  # within the deadline
 

@@ -18,10 +18,10 @@ _taken: WeakSet[FolderLock] = WeakSet()
 
 
 class FolderLock:
-    """Taken from construction to `close`; StateError, which says who has it, when somebody else has.
+    """Taken from construction to `close`; StateError, which names the holder, where another process has it.
 
-    `look`: for somebody who only reads, beside others who do; it makes and writes nothing, so where no process has ever
-    had the folder there is nothing to take.
+    `look`: for a caller that only reads, beside others that do; it makes and writes nothing, so where no process has
+    ever had the folder there is nothing to take.
     """
 
     def __init__(self, folder: Path, look: bool = False) -> None:
@@ -46,7 +46,7 @@ class FolderLock:
         _taken.add(self)
 
     def _leave_to_parent(self) -> None:
-        """In a fork: the process that has taken it keeps it, and nobody else."""
+        """In a fork: only the process that has taken it keeps it."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)  # a lock ends with the last process that has the file open

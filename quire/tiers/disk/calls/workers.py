@@ -1,10 +1,10 @@
 """Worker threads for calls that a disk may never answer. Owns the threads, the bounded queue and the deadlines; knows
-no slots. Whoever waits here waits no longer than the deadline after the last sign of life.
+no slots. A caller waits no longer than the deadline after the last sign of life.
 
     caller    put put put ....... wait ....... all done, or some given up
     workers   [ job ][ job ] ...               a job that was given up touches nothing of the caller's any more
 
-A caller is woken once, at the end: with as many threads as cores, each time that somebody is woken costs a read its
+A caller is woken once, at the end: with as many threads as cores, each time that a thread is woken costs a read its
 turn of the interpreter.
 """
 
@@ -77,8 +77,10 @@ class Workers:
 
     def __init__(self, name: str, num_threads: int, depth: int) -> None:
         lock = Lock()  # guards all below
-        self._work = Condition(lock)  # told of jobs
-        self._ended = Condition(lock)  # told when a call has ended, there is room again, or nothing can end any more
+        self._work = Condition(lock)  # notified of jobs
+        self._ended = Condition(
+            lock
+        )  # notified when a call has ended, there is room again, or nothing can end any more
         self._waiting: deque[tuple[DiskJob, _Call]] = deque()
         self._running: set[DiskJob] = set()
         self._depth = depth
@@ -96,7 +98,7 @@ class Workers:
 
     @property
     def hanging(self) -> bool:
-        """Whether every thread is in a job that its caller has given up: the disk answers nobody."""
+        """Whether every thread is in a job that its caller has given up: the disk answers none."""
         return self._hanging >= len(self._threads)
 
     def run(self, acts: Sequence[Callable[[DiskJob], None]], seconds: float) -> list[DiskJob]:
@@ -148,7 +150,7 @@ class Workers:
             job, call = entry
             try:
                 job.act(job)
-            except Exception as error:  # its caller is told; the thread goes on
+            except Exception as error:  # raised to its caller; the thread goes on
                 job.error = error
             with self._ended:
                 job.running, job.done = False, True
@@ -168,6 +170,6 @@ class Workers:
             entry = self._waiting.popleft()
             entry[0].running = True
             self._running.add(entry[0])
-            if len(self._waiting) == self._depth - 1:  # somebody may wait for room
+            if len(self._waiting) == self._depth - 1:  # a caller may wait for room
                 self._ended.notify_all()
             return entry

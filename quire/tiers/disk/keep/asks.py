@@ -16,7 +16,7 @@ from threading import Condition, Thread
 from typing import TypeVar
 
 from quire.core.records.errors import StateError, say
-from quire.tiers.disk.calls.watch import DiskWatch
+from quire.tiers.disk.calls.disk_watch import DiskWatch
 from quire.tiers.process import check_process
 
 LOOKS = 4  # how often within a disk's deadline a waiting caller looks whether it hangs
@@ -134,7 +134,7 @@ class AskedThread:
         self._guarded(self._ended)
 
     def _turn(self) -> None:
-        self._next_turn = float("inf")  # if it raises: until somebody asks
+        self._next_turn = float("inf")  # if it raises: until the next ask
         self._next_turn = self._between()
 
     def _guarded(self, act: Callable[[], None]) -> None:

@@ -1,5 +1,5 @@
 """DiskKeeper: makes a cache's slow tier last. Owns its threads, what callers may ask of them and how long they wait;
-and the way back after a restart. What is done, and in which order, is `keeping.py`'s. Decides nothing: the cache does.
+and the way back after a restart. What is done, and in which order, is `upkeep.py`'s. Decides nothing: the cache does.
 
 Everything happens on the keeper's own thread, so no step of an engine waits for a disk. A caller that asks for
 something waits for that thread, and no longer than the disk answers (`DiskIO.deadline` for each call).
@@ -26,10 +26,11 @@ from quire.tiers.base import PageLayout, Tier
 from quire.tiers.disk.calls.files import reason
 from quire.tiers.disk.folder import DiskFolder
 from quire.tiers.disk.keep.asks import AskedThread
+from quire.tiers.disk.keep.background_plans import OnSetbacks
 from quire.tiers.disk.keep.fit import check_fit, mover_for
-from quire.tiers.disk.keep.keeping import Keeping, OnSetbacks
 from quire.tiers.disk.keep.pace import KeeperPace, KeeperReport
 from quire.tiers.disk.keep.scrub import Scrubber
+from quire.tiers.disk.keep.upkeep import Upkeep
 from quire.tiers.disk.log.manifest import EMPTY
 from quire.tiers.disk.pages.slots import Failed
 
@@ -40,8 +41,8 @@ class DiskKeeper:
     """Keeps what a cache has in its slow tier in a folder, and what the folder has in the cache.
 
     `tiers` are those above the disk, in order, for a second user beside the engine's mover; none where ranks have the
-    pages. `on_setbacks` hears, on the keeper's thread, when a bad page changes what somebody was promised; a plan in it
-    is to be run as one of a step.
+    pages. `on_setbacks` hears, on the keeper's thread, when a bad page changes what a request was promised; a plan in
+    it is to be run as one of a step.
     """
 
     def __init__(
@@ -53,18 +54,18 @@ class DiskKeeper:
         check_fit(cache, folder, tiers)
         restored = cache.restore(folder.contents.nodes, folder.contents.pages)
         folder.contents = EMPTY  # the cache has it now
-        self._keeping = Keeping(cache, folder, mover_for(cache, folder, tiers, layouts), self._pace)
-        self._keeping.report.restored = restored
-        self._keeping.on_setbacks = on_setbacks
-        keeping = self._keeping
+        self._upkeep = upkeep = Upkeep(cache, folder, mover_for(cache, folder, tiers, layouts), self._pace)
+        upkeep.health.report.restored = restored
+        upkeep.plans.on_setbacks = on_setbacks
+        on_error = upkeep.health.on_error
         self._thread = AskedThread(
-            "quire-keeper", folder.watch, between=keeping.turn, ended=keeping.end, on_error=keeping.on_error
+            "quire-keeper", folder.watch, between=upkeep.turn, ended=upkeep.end, on_error=on_error
         )
         rate = self._pace.scrub_bytes_per_second
         self._scrubber = Scrubber(folder.tier, self._found_bad, bytes_per_second=rate) if rate else None
         self._thread.start(time.monotonic() + self._pace.look_seconds)
         if self._scrubber is not None:
-            self._scrubber.start(keeping.on_error)
+            self._scrubber.start(on_error)
 
     def prefetch(self, request: Request, deadline: float | None = None) -> Prefetch | Refusal:
         """As `cache.prefetch`, and its plan is run; nothing here waits for the disk."""
@@ -79,7 +80,7 @@ class DiskKeeper:
         While the disk does not answer, all of them at once: they are given up.
         """
         try:
-            return self._thread.ask(lambda: self._keeping.run(plan))
+            return self._thread.ask(lambda: self._upkeep.plans.run(plan))
         except TimeoutError:
             self._cache.finish(plan, (), range(len(plan)))
             given_up: Future[list[int]] = Future()
@@ -93,7 +94,7 @@ class DiskKeeper:
     def fence(self, timeout: float | None = None) -> None:
         """Everything that has been copied down is durable when this returns. OSError: it is not; TimeoutError: it may
         become so, when the disk answers."""
-        self._answer(self._keeping.fence, timeout)
+        self._answer(self._upkeep.journal.fence, timeout)
 
     def flush(self, seconds: float | None = None) -> bool:
         """Copy down all that is worth it, and make it durable; False when some of it could not be, or not in time.
@@ -103,7 +104,7 @@ class DiskKeeper:
         """
         patience = None if seconds is None else seconds + self._folder.watch.seconds
         try:
-            return self._answer(lambda: self._keeping.flush(seconds), patience)
+            return self._answer(lambda: self._upkeep.flush(seconds), patience)
         except TimeoutError:
             return False
 
@@ -115,11 +116,11 @@ class DiskKeeper:
         when the disk does not answer or the time is over.
         """
         self._thread.check_open()
-        self._keeping.begin_forget()
+        self._upkeep.eraser.begin_forget()
         try:
             pages = self._cache.forget(scope)
         finally:
-            done = self._thread.ask(self._keeping.end_forget, anyway=True)
+            done = self._thread.ask(self._upkeep.eraser.end_forget, anyway=True)
         try:
             self._thread.answer(done, timeout)
         except OSError as wrong:
@@ -136,7 +137,7 @@ class DiskKeeper:
         groups = range(len(self._cache.config.groups))
         memory = sum(self._cache.usage(self._slow, group).index_bytes for group in groups)
         memory += self._folder.tier.index_bytes + self._folder.manifest.index_bytes
-        return replace(self._keeping.report, index_bytes=memory)
+        return replace(self._upkeep.health.report, index_bytes=memory)
 
     def close(self, flush_seconds: float = 5.0) -> None:
         """Copy down what can be in so long, make it durable, end the threads, close the folder; again: nothing.
@@ -146,24 +147,24 @@ class DiskKeeper:
         if not self._thread.is_ours or not self._thread.close(lambda: self._last_round(flush_seconds)):
             return
         end = time.monotonic() + flush_seconds + self._pace.close_seconds
-        self._keeping.closing.set()
+        self._upkeep.plans.closing.set()
         if self._scrubber is not None:
             self._scrubber.close(end - time.monotonic())
         if not self._thread.join(end - time.monotonic()):
             fact = "the disk does not answer; what came since the last fence may be lost"
             raise StateError(say(f"closing {str(self._folder.folder)!r}", fact, "look at the disk"))
-        if self._keeping.ended_with is not None:
-            raise self._keeping.ended_with
+        if self._upkeep.close_error is not None:
+            raise self._upkeep.close_error
 
     @property
     def hold_mark(self) -> int | None:
         """None while it holds pages to copy them down; else a number: it held none between two equal ones."""
-        return None if self._keeping.holding else self._keeping.num_held
+        return None if self._upkeep.plans.holding else self._upkeep.plans.num_held
 
     @property
     def hanging(self) -> bool:
         """Whether it was closed and its thread still waits for the disk: it may touch pages yet."""
-        return self._keeping.closing.is_set() and self._thread.alive
+        return self._upkeep.plans.closing.is_set() and self._thread.alive
 
     def __enter__(self) -> DiskKeeper:
         return self
@@ -178,9 +179,9 @@ class DiskKeeper:
         return self._thread.answer(self._thread.ask(act), timeout)
 
     def _last_round(self, flush_seconds: float) -> None:
-        self._keeping.flush(flush_seconds)
+        self._upkeep.flush(flush_seconds)
 
     def _found_bad(self, group: int, failed: Failed) -> None:
         """On the scrubber's thread."""
         with suppress(TimeoutError):
-            self._thread.ask(lambda: self._keeping.lose(group, list(failed)))
+            self._thread.ask(lambda: self._upkeep.lose(group, list(failed)))

@@ -32,7 +32,7 @@ class KeeperReport:
     fences: int = 0
     compactions: int = 0
     scrubbed_bad: int = 0
-    errors: int = 0  # exceptions that nobody expected; after the first one the disk is used no more
+    errors: int = 0  # bugs of Quire; after the first one the disk is used no more
     index_bytes: int = 0  # memory that knowing the pages on disk takes, now: in the cache, and here
     stalled: str = ""  # why what changed cannot be recorded now, as on a full disk; it is tried again
-    broken: str = ""  # why nothing is copied down any more; after an error that nobody expected nothing is read either
+    broken: str = ""  # why nothing is copied down any more; after a bug nothing is read either

@@ -1,5 +1,5 @@
-"""Scrubber: reads pages now and then that nobody asked for, so that damage is found before it is met. Owns a thread
-and its pace; what happens to a bad page is up to whoever is told.
+"""Scrubber: reads pages now and then that no request asked for, so that damage is found early. Owns a thread
+and its pace; what happens to a bad page is up to `on_bad`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Scrubber:
         return not self._thread.is_alive()
 
     def look(self, count: int = AT_ONCE) -> int:
-        """Read some pages of a pool by chance, and tell which are bad; how many bytes that was."""
+        """Read some pages of a pool by chance, and report the bad ones; how many bytes that was."""
         pools = sorted(set(self._tier.info().first_of))
         filled = [np.flatnonzero(self._tier.known(group)) for group in pools]
         total = sum(map(len, filled))
@@ -62,7 +62,7 @@ class Scrubber:
         before = self._tier.sums(group, slots)
         failed = self._tier.verify(group, slots.tolist())
         after = self._tier.sums(group, slots)
-        same = (before[0] == after[0]) & before[1] & after[1]  # else somebody wrote meanwhile, and it proves nothing
+        same = (before[0] == after[0]) & before[1] & after[1]  # else it was written meanwhile, which proves nothing
         bad = {slot: why for slot in slots[same].tolist() if not isinstance(why := failed.get(slot, SOUND), NoVerdict)}
         self.num_looked_at += len(slots)
         self.num_bad += len(bad)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from quire.core.records.lasting import BlockNodes, LastingPages
 from quire.tiers.disk.log.frames import CHANGES, FRAME_BYTES, Frame, Log, pack_frame
-from quire.tiers.disk.log.load import Contents, read_log, slot_keys
+from quire.tiers.disk.log.manifest_contents import Contents, read_log, slot_keys
 from quire.tiers.disk.log.records import unpack_changes
 
 Mask = NDArray[np.bool_]
@@ -26,8 +26,8 @@ def clear_log(log: Log, free: LastingPages, pool_of: Sequence[int] = ()) -> tupl
 
     Requires: payloads can be written, and nothing is recorded of the free slots that is not in the log.
     """
-    told = [(frame, unpack_changes(frame.payload)) for frame in log.frames if frame.kind == CHANGES]
-    sound = [(frame, read.changes) for frame, read in told if read is not None]
+    records = [(frame, unpack_changes(frame.payload)) for frame in log.frames if frame.kind == CHANGES]
+    sound = [(frame, read.changes) for frame, read in records if read is not None]
     freed = slot_keys(free.group, free.slot, pool_of)
     pages = [changes.pages for _, changes in sound]
     changed = [_clear_pages(some, np.isin(slot_keys(some.group, some.slot, pool_of), freed)) for some in pages]

@@ -20,7 +20,7 @@ from quire.tiers.base import Bytes, first_of
 from quire.tiers.disk.pages.checksum import checksum
 
 FORMAT = 1
-POOLED = 2  # the same, of groups that share pools; who knows only the other must not take their slots for apart
+POOLED = 2  # the same, of groups that share pools; a reader of the other alone must not take their slots for apart
 FILE_MAGIC = b"QUIREKV\xff"
 FRAME_MAGIC = b"\xa5QF\xf1\x1eQF\xf2"  # no two token ids look like it: both halves are negative numbers
 HEAD_BYTES = 512
@@ -93,7 +93,7 @@ def unpack_head(raw: bytes) -> ManifestHead | None:
 
 
 def format_of(raw: bytes) -> int | None:
-    """The format number that a file claims; None when it is no manifest at all."""
+    """The format number that a file claims; None when it is not a manifest."""
     if len(raw) < 12 or raw[:8] != FILE_MAGIC:
         return None
     return int.from_bytes(raw[8:12], "little")
@@ -123,7 +123,7 @@ class Gap:
     start: int
     end: int
     fenced: bool
-    frames: int | None  # how many are missing, where the numbers around it tell
+    frames: int | None  # how many are missing, where the numbers around it say so
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class _Hole:
 
 
 def pack_fence(covered: int) -> bytes:
-    """The payload of a fence: frames below this number are on disk, and so are the pages that they tell of."""
+    """The payload of a fence: frames below this number are on disk, and so are the pages that they name."""
     return covered.to_bytes(8, "little")
 
 

@@ -1,6 +1,6 @@
 """KnownBlocks: which blocks a manifest still has. Owns what compaction has left out; knows no file.
 
-A cache tells a block once. When compaction leaves it out, because nothing on disk rests on it any more, and the cache
+A cache reports a block once. When compaction leaves it out, because nothing on disk rests on it any more, and the cache
 later stores one of its pages again, that page cannot be recorded: it is on disk for this process and no longer.
 """
 
@@ -77,14 +77,14 @@ class KnownBlocks:
         return known
 
     def take(self, nodes: BlockNodes) -> Mask:
-        """Blocks that were told: whether each can be recorded. Those that cannot are missing from now on."""
+        """Reported blocks: whether each can be recorded. Those that cannot are missing from now on."""
         known = (nodes.parent < 0) | self.has(nodes.parent)
         if not known.all() or self._missing:
-            told: set[int] = set()
+            reported: set[int] = set()
             for place, (number, parent) in enumerate(zip(nodes.number.tolist(), nodes.parent.tolist(), strict=True)):
-                known[place] = parent in told or (known[place] and parent not in self._missing)  # one of these, too
-                (told if known[place] else self._missing).add(number)
-            self._missing -= told
+                known[place] = parent in reported or (known[place] and parent not in self._missing)  # one of these, too
+                (reported if known[place] else self._missing).add(number)
+            self._missing -= reported
         again = nodes.number[known]
         again = again[~self.has(again)]
         if len(again):

@@ -1,5 +1,6 @@
 """Manifest: which page lies in which slot, as a log that is only appended to. Owns the file, the order to disk of its
-frames, fences, and compaction. Knows no page's bytes: whoever appends a page has written it, and says its checksum.
+frames, fences, and compaction. Knows no page's bytes: the caller has written a page before it appends it, and gives its
+checksum.
 
     append ... append ... fence: sync the pages, sync the log, then a frame that says so      durable: before the last
     compact: a new file from what the last fence covers, the frames since then as they are; then it takes the name
@@ -38,9 +39,9 @@ from quire.tiers.disk.log.frames import (
     unpack_head,
 )  # fmt: skip
 from quire.tiers.disk.log.known import KnownBlocks
-from quire.tiers.disk.log.load import Contents, only, read_log, some_nodes
+from quire.tiers.disk.log.manifest_contents import Contents, only, read_log, some_nodes
 from quire.tiers.disk.log.mark import DurableMark
-from quire.tiers.disk.log.read import NAME, ReadManifest
+from quire.tiers.disk.log.read_manifest import NAME, ReadManifest
 from quire.tiers.disk.log.records import NO_NODES, NO_PAGES, NO_SUMS, payloads, unpack_changes
 from quire.tiers.disk.pages.slots import Sums
 
@@ -52,14 +53,14 @@ EMPTY = Contents(NO_NODES, NO_PAGES, NO_SUMS, np.empty(0, bool), 0, 0, 0, 0)
 
 
 class DamagedLog(OSError):
-    """The file is not what was written to it: somebody has cut or overwritten it while it was open."""
+    """The file is not what was written to it: another process has cut or overwritten it while it was open."""
 
 
 class Manifest:
     """The open log of one model. One thread may append while others fence and compact."""
 
     def __init__(self, files: Files, folder: Path, head: ManifestHead, read: ReadManifest | None) -> None:
-        """Go on behind what was read there; None: start an empty one. Whoever found damage rewrites it first."""
+        """Go on behind what was read there; None: start an empty one. A caller that found damage rewrites it first."""
         self._files = files
         self._folder = folder
         self._head = head
@@ -110,11 +111,11 @@ class Manifest:
         with self._writing:  # from the look at what is known on: compaction may leave out a block at any other time
             nodes = some_nodes(changes.nodes, self._known.take(changes.nodes))
             named = self._known.has(changes.pages.node)
-            told = LastingChanges(changes.freed_group, changes.freed_slot, nodes, only(changes.pages, named))
-            if named.any() or len(told.freed_slot) or len(nodes.number):
-                self._write(CHANGES, payloads(told, sums[named]))
+            recorded = LastingChanges(changes.freed_group, changes.freed_slot, nodes, only(changes.pages, named))
+            if named.any() or len(recorded.freed_slot) or len(nodes.number):
+                self._write(CHANGES, payloads(recorded, sums[named]))
                 if self._since is not None:
-                    self._since.add(told)
+                    self._since.add(recorded)
             return named
 
     def sync(self) -> None:
@@ -147,9 +148,9 @@ class Manifest:
             try:
                 log = self._whole_log(end)
                 for frame in log.frames:
-                    told = unpack_changes(frame.payload) if frame.kind == CHANGES else None
-                    if told is not None and frame.start >= covered_end:
-                        self._since.add(told.changes)
+                    recorded = unpack_changes(frame.payload) if frame.kind == CHANGES else None
+                    if recorded is not None and frame.start >= covered_end:
+                        self._since.add(recorded.changes)
                 before = [frame for frame in log.frames if frame.end <= covered_end]
                 contents = read_log(Log(before, [], covered, covered_end), self._head.pool_of)
                 return self._replace(contents, covered, covered_end)
@@ -172,7 +173,7 @@ class Manifest:
             self._file.sync()
 
     def rewrite(self, contents: Contents) -> None:
-        """Start again with these pages only. Requires: they are on the disk, and nobody appends meanwhile."""
+        """Start again with these pages only. Requires: they are on the disk, and nothing is appended meanwhile."""
         self._replace(contents, self._number, self._end)
 
     def close(self) -> None:
@@ -306,7 +307,7 @@ class Manifest:
 class _Since:
     """Blocks that records rest on, of those since the fence from which a log is compacted.
 
-    A block that was told again among them does not count: a record may have named it before that, and the next
+    A block that was recorded again among them does not count: a record may have named it before that, and the next
     compaction may begin between the two.
     """
 

@@ -1,5 +1,5 @@
-"""DurableMark: a small file beside the manifest that says how far its log is on disk, so that a log which was cut is
-told from a short one. Owns its two places and which of them is written next; knows no frames.
+"""DurableMark: a small file beside the manifest that says how far its log is on disk, so that a cut log
+does not pass for a short one. Owns its two places and which of them is written next; knows no frames.
 
     [ number, checksum ][ number, checksum ]      written in turns: a process that dies meanwhile leaves the other
 """

@@ -1,5 +1,5 @@
 """The checksum of pages and of the manifest's records: xxh3, 64 bits, from a library. Owns the choice of it and nothing
-else; it finds damage, and is no defence against somebody who may write the files.
+else; it finds damage, and does not defend against a process that may write the files.
 """
 
 from __future__ import annotations

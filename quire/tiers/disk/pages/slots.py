@@ -75,7 +75,7 @@ class SlotFile:
         self._turn = Lock() if page_bytes < ALONE else nullcontext()
 
     def runs(self, slots: Sequence[int]) -> Iterator[list[int]]:
-        """Slots, ascending and different, cut where they are no neighbours or a job would be too large."""
+        """Slots, ascending and different, cut where they are not neighbours or a job would be too large."""
         limit = max(1, min(RUN_BYTES // self.stride, MAX_PARTS // 2))
         run: list[int] = []
         for slot in slots:
@@ -102,7 +102,7 @@ class SlotFile:
             yield packed
 
     def read_ready(self, wanted: Wanted, job: DiskJob) -> tuple[Wanted, Failed]:
-        """Read and verify what the system has in memory and somebody wants whole; what is left, and what failed."""
+        """Read and verify what the system has in memory and a caller wants whole; what is left, and what failed."""
         left: Wanted = []
         failed: Failed = {}
         with self._turn:
@@ -194,7 +194,7 @@ class SlotFile:
                 return reason(wrong)
             total.update(stage.data)
             if buffers and not job.fill(target[start : start + CHUNK], stage):
-                return Unanswered("nobody waits for it any more")
+                return Unanswered("no caller waits for it any more")
         why = self._verdict(slot, total.intdigest(), job)
         if not why and buffers and whole is None:
             job.touch(lambda: _fill(buffers, target))

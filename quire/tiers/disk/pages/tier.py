@@ -55,16 +55,16 @@ class DiskTier:
 
     A file is named after the first group of its pool, and is that of all of them.
 
-    A slot can be read after a write, or after `learn` has told its checksum; every read verifies the whole page. A call
-    ends at the latest when the disk has done nothing for the deadline: what is not done by then is a TierError, and
-    its slots stay unusable until the disk has answered.
+    A slot can be read after a write, or after `learn` has given its checksum; every read verifies the whole page. A
+    call ends at the latest when the disk has done nothing for the deadline: what is not done by then is a TierError,
+    and its slots stay unusable until the disk has answered.
     """
 
     def __init__(
         self, name: str, num_slots: Sequence[int], page_bytes: Sequence[int], folder: Path, *,
         io: DiskIO | None = None, files: Files = REAL_FILES, learns: bool = False, pool_of: Sequence[int] = (),
     ) -> None:  # fmt: skip
-        """`learns`: the checksum of a page that nobody knows is learnt by reading it; somebody else judges it."""
+        """`learns`: an unknown checksum is learnt by reading the page; the caller judges it."""
         if len(num_slots) != len(page_bytes) or min(num_slots, default=0) < 0 or min(page_bytes, default=1) < 1:
             fact = f"slots {list(num_slots)}, page bytes {list(page_bytes)}"
             raise InputError(say(f"tier {name!r}", fact, "give slots >= 0 and page bytes >= 1 for each group"))
@@ -118,7 +118,7 @@ class DiskTier:
             raise TierError(self._info.name, group, failed)
 
     def verify(self, group: int, slots: Iterable[int]) -> Failed:
-        """Read the pages and give them to nobody; those that are bad, with why."""
+        """Read the pages, and hand out nothing; those that are bad, with why."""
         self._check_open()
         asked: dict[int, list[Bytes]] = {int(slot): [] for slot in slots}
         check_call(self._info, group, list(asked), [np.empty((1, 1), np.uint8)] * len(asked))
@@ -179,10 +179,10 @@ class DiskTier:
     def sync(self) -> None:
         """What was written before is on the disk; OSError when the disk says no, TimeoutError when it says nothing.
 
-        After one error it fails for good: a system may have dropped what it could not write, and not say so again.
+        After one error it fails permanently: a system may have dropped what it could not write, and not say so again.
         """
         self._check_open()
-        with self._syncing:  # who comes meanwhile may rest on what this one syncs
+        with self._syncing:  # a call that comes meanwhile may rest on this sync
             dirty = [group for group, dirty in enumerate(self._dirty) if dirty]
             for group in dirty:
                 self._dirty[group] = False

@@ -130,7 +130,7 @@ class LocalRank:
         return RankDone(failed, sums, frozenset(move for move, why in failed.items() if isinstance(why, NoVerdict)))
 
     def look(self, group: int, slots: Sequence[int]) -> tuple[Sums, Failed]:
-        """Read them and give them to nobody."""
+        """Read them, and hand out nothing."""
         failed = self._tier.verify(group, slots)
         if late := [why for why in failed.values() if isinstance(why, Unanswered)]:
             raise TimeoutError(late[0])

@@ -1,5 +1,5 @@
 """RankedTier: the slots of several ranks as one tier. Owns the checksum of a whole page, which is made of those of its
-parts: a page is sound if every rank's part is, and nobody else can say so. Moves no byte itself.
+parts: a page is sound if every rank's part is, and only the ranks can say so. Moves no byte itself.
 
     rank 0   [ part ]  sum ┐
     rank 1   [ part ]  sum ┴─► one sum, in the manifest
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.plan import MoveColumn, Plan
 from quire.tiers.base import Bytes, TierInfo
-from quire.tiers.disk.calls.watch import DiskWatch
+from quire.tiers.disk.calls.disk_watch import DiskWatch
 from quire.tiers.disk.pages.checksum import checksum
 from quire.tiers.disk.pages.slots import UNKNOWN, WRONG, Failed, NoVerdict, Sums, Unanswered
 from quire.tiers.disk.pages.tier import DiskCounts
@@ -102,11 +102,11 @@ class RankedTier:
     def verify(self, group: int, slots: Iterable[int]) -> Failed:
         """Have every rank read its parts; the pages that are not what was written, with why."""
         asked = list(dict.fromkeys(int(slot) for slot in slots))
-        told, lost = self._ask(lambda rank: rank.look(group, asked))
+        answers, lost = self._ask(lambda rank: rank.look(group, asked))
         wrong: Failed = dict.fromkeys(asked, Unanswered(lost)) if lost else {}
-        for nth, (_, bad) in enumerate(told):
+        for nth, (_, bad) in enumerate(answers):
             wrong.update((slot, _of_rank(nth, why)) for slot, why in bad.items())
-        whole = whole_sums([sums for sums, _ in told], len(asked))
+        whole = whole_sums([sums for sums, _ in answers], len(asked))
         return self._judge(group, np.array(asked, np.int32), whole, wrong)
 
     def missing(self, group: int, slots: Slots) -> NDArray[np.bool_]:
@@ -133,14 +133,14 @@ class RankedTier:
         down = moves[:, MoveColumn.DST_TIER] == slow
         for group in np.unique(groups[down]).tolist():
             self.unlearn(group, places[down & (groups == group)])
-        told, lost = self._ask(lambda rank: rank.run(moves))
+        answers, lost = self._ask(lambda rank: rank.run(moves))
         failed: dict[int, str] = dict.fromkeys(range(len(moves)), Unanswered(lost)) if lost else {}
-        for nth, done in enumerate(told):
+        for nth, done in enumerate(answers):
             for move, why in done.failed.items():  # where one rank's part is bad the page is
                 if not isinstance(failed.get(move, Unanswered()), NoVerdict):
                     continue
                 failed[move] = Unanswered(_of_rank(nth, why)) if move in done.given_up else _of_rank(nth, why)
-        whole = whole_sums([done.sums for done in told], len(moves))
+        whole = whole_sums([done.sums for done in answers], len(moves))
         for group in np.unique(groups).tolist():
             ours = np.flatnonzero(groups == group)
             good = ours[np.isin(ours, list(failed), invert=True)]
@@ -171,19 +171,19 @@ class RankedTier:
         return wrong
 
     def _ask(self, act: Callable[[DiskRank], T], even_closed: bool = False) -> tuple[list[T], OSError | None]:
-        """Every rank at once: what they told, or why one of them did nothing."""
+        """Every rank at once: their answers, or why one of them did nothing."""
         if self._closed and not even_closed:
             raise StateError(say(f"tier {self._info.name!r}", "it is closed", "open a new one"))
-        told: list[T] = []
+        answers: list[T] = []
         lost: OSError | None = None
         for nth, future in enumerate([self._threads.submit(act, rank) for rank in self._ranks]):
             try:
                 with self._watch.calling(RANK_SECONDS):
-                    told.append(future.result())
+                    answers.append(future.result())
             except Exception as error:  # its process has ended, its wire is cut: what it has is as good as lost
                 kind = TimeoutError if isinstance(error, TimeoutError) else OSError
                 lost = lost or kind(_of_rank(nth, f"{type(error).__name__}: {error}"))
-        return ([], lost) if lost else (told, None)
+        return ([], lost) if lost else (answers, None)
 
     def _must(self, act: Callable[[DiskRank], None]) -> None:
         lost = self._ask(act)[1]

@@ -17,7 +17,7 @@ FIRST_WAIT, LONGEST_WAIT = 0.25, 15.0  # seconds between probes
 
 
 class Breaker:
-    """Open: nobody asks, and every page is a miss at once. One probe at a time closes it again."""
+    """Open: no call goes out, and every page is a miss at once. One probe at a time closes it again."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, Lock()
@@ -48,12 +48,12 @@ class Breaker:
             return was
 
     def seconds_to_probe(self) -> float | None:
-        """How long until somebody should try; None: nobody needs to."""
+        """How long until a probe is due; None: none is."""
         with self._lock:
             return max(0.0, self._next - self._clock()) if self.is_open and not self._probing else None
 
     def begin_probe(self) -> bool:
-        """Whether the caller is the one who tries now; he ends it."""
+        """Whether the caller makes the probe now; it must end it."""
         with self._lock:
             due = self.is_open and not self._probing and self._clock() >= self._next
             self._probing = self._probing or due

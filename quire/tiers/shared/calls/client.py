@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from quire.core.records.errors import say
 from quire.tiers.base import Bytes
-from quire.tiers.digest import NAME_BYTES
+from quire.tiers.page_digest import NAME_BYTES
 from quire.tiers.shared.calls.breaker import Breaker
 from quire.tiers.shared.calls.counters import StoreCounts, StoreTally
 from quire.tiers.shared.stores.store import SharedStore, StoreError, StoreMiss
@@ -41,7 +41,7 @@ class StoreClient:
         self._calls: dict[int, float] = {}  # under way: number -> deadline
         self._number = 0
         self._full_until = 0.0
-        self._format_told = False
+        self._format_logged = False
         self._closed = False
 
     def __repr__(self) -> str:
@@ -53,7 +53,7 @@ class StoreClient:
         with self._lock:
             late = [number for number, deadline in self._calls.items() if self._clock() > deadline + GRACE]
             for number in late:
-                self._calls[number] = float("inf")  # told once
+                self._calls[number] = float("inf")  # logged once
         for _ in late:
             self._failed(StoreError(self.store.name, StoreMiss.UNREACHABLE, "a call hangs"))
         return not self.breaker.is_open and not self._closed
@@ -79,8 +79,8 @@ class StoreClient:
         answer = self._call("get", deadline, lambda: self.store.get_many(names, into, deadline))
         answers: list[StoreMiss | None] = [answer] * len(names) if isinstance(answer, StoreMiss) else answer
         self.tally.came(answers, (page.nbytes for page in into))
-        if StoreMiss.FORMAT in answers and not self._format_told:
-            self._format_told = True
+        if StoreMiss.FORMAT in answers and not self._format_logged:
+            self._format_logged = True
             fact = "a newer version of Quire wrote them, and this one cannot read them: they count as missing"
             cure = "upgrade this machine, or give it a store of its own until then"
             _log.warning("%s", say(f"pages of shared store {self.store.name}", fact, cure))
@@ -98,7 +98,7 @@ class StoreClient:
         return answers
 
     def remove_scope(self, tag: bytes, deadline: float) -> int:
-        """Take out every page of a scope; raises StoreError when that cannot be told to have happened."""
+        """Take out every page of a scope; raises StoreError where it may not have happened."""
         if self._closed:
             raise StoreError(self.store.name, StoreMiss.CLOSED, "it is closed")
         return self.store.remove_scope(tag, deadline)

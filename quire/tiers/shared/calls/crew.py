@@ -1,4 +1,4 @@
-"""Crew: a few threads and a bounded line of jobs before them. Nobody who submits waits. Knows no store and no cache.
+"""Crew: a few threads and a bounded line of jobs before them. Submitting never waits. Knows no store and no cache.
 
 A job that hangs keeps its thread and nothing else: threads end with the program, and `close` waits only so long.
 """
@@ -89,7 +89,7 @@ class Crew:
 
     @property
     def stopped(self) -> int:
-        """Threads that have ended, though nobody closed it: whatever they meet, there should be none."""
+        """Threads that have ended though the crew is open: there should be none, whatever they meet."""
         return 0 if self._closing else sum(not thread.is_alive() for thread in self._threads)
 
     def _work(self) -> None:

@@ -1,7 +1,7 @@
 """Quotas: how many bytes a label may send to a store in a time. Owns the accounts; knows no store and no tenants.
 
-A store that evicts by use is filled by whoever writes most. A quota keeps one tenant from washing out the others; it
-bounds what is sent from this process, not what lies in the store.
+A store that evicts by use is filled by the tenant that writes most. A quota keeps one tenant from washing out the
+others; it bounds what is sent from this process, not what lies in the store.
 """
 
 from __future__ import annotations

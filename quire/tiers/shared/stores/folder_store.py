@@ -16,7 +16,7 @@ from pathlib import Path
 
 from quire.core.records.errors import InputError, StateError, say, shown
 from quire.tiers.base import Bytes
-from quire.tiers.digest import TAG_BYTES
+from quire.tiers.page_digest import TAG_BYTES
 from quire.tiers.shared.stores.file_calls import FileCalls
 from quire.tiers.shared.stores.folder_sweep import TEMPORARY, AbandonedFiles, remove_tree, sweep
 from quire.tiers.shared.stores.store import StoreError, StoreMiss
@@ -33,7 +33,9 @@ class FolderStore:
 
     def __init__(self, folder: str | Path, *, quota: int | None = None, files: FileCalls | None = None) -> None:
         if quota is not None and (type(quota) is not int or quota < 1):
-            raise InputError(say(f"a quota of {shown(quota)}", "that is no number of bytes", "give 1 or more, or None"))
+            raise InputError(
+                say(f"a quota of {shown(quota)}", "that is not a number of bytes", "give 1 or more, or None")
+            )
         self.folder, self.quota = Path(folder), quota
         self._files = FileCalls() if files is None else files
         self._fresh = 0 if quota is None else quota  # bytes written since the last sweep: the first put looks

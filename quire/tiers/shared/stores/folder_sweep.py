@@ -1,7 +1,7 @@
 """Sweep: keep a folder of pages below its quota, oldest first. Safe beside any number of readers, writers and sweepers.
 
 A reader that has a file open reads it to its end; a writer whose folder was removed makes it again. One sweeps at a
-time, where the file system has locks; where it has none, two remove the same pages, which is no harm.
+time, where the file system has locks; where it has none, two remove the same pages, which is harmless.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from quire.tiers.shared.stores.store import StoreError, StoreMiss
 
 TEMPORARY = ".new-"  # files that are being written begin so
-ABANDONED = 3600.0  # seconds: whoever wrote this temporary file is dead
+ABANDONED = 3600.0  # seconds: the process that wrote this temporary file is dead
 SLICE = 0.05  # seconds: as long as one look for them takes
 DONE = object()
 KEPT = 0.9  # of the quota, after a sweep
@@ -38,8 +38,8 @@ def sweep(folder: Path, quota: int, deadline: float) -> int:
         for file in files_in(folder, deadline):
             with contextlib.suppress(OSError):
                 if not (file.name.startswith(TEMPORARY) and _remove_abandoned(file)):
-                    told = file.stat(follow_symlinks=False)
-                    by_minute[int(told.st_mtime) // MINUTE] += told.st_size
+                    stat = file.stat(follow_symlinks=False)
+                    by_minute[int(stat.st_mtime) // MINUTE] += stat.st_size
         total = by_minute.total()
         return 0 if total <= quota else _remove(folder, by_minute, total - int(quota * KEPT), deadline)
 
@@ -54,13 +54,13 @@ def _remove(folder: Path, by_minute: Counter[int], goal: int, deadline: float) -
     removed = spare = 0
     for file in files_in(folder, deadline):
         with contextlib.suppress(OSError):
-            told = file.stat(follow_symlinks=False)
-            minute = int(told.st_mtime) // MINUTE
+            stat = file.stat(follow_symlinks=False)
+            minute = int(stat.st_mtime) // MINUTE
             if file.name.startswith(TEMPORARY) or minute > last or (minute == last and spare >= goal - sure):
                 continue
             os.unlink(file.path)
-            removed += told.st_size
-            spare += told.st_size if minute == last else 0
+            removed += stat.st_size
+            spare += stat.st_size if minute == last else 0
     return removed
 
 
@@ -133,7 +133,7 @@ def _folders(path: Path | str) -> list[os.DirEntry[str]]:
 
 
 def remove_tree(scope: Path, deadline: float, store: str) -> int:
-    """Every page below the folder of a scope; how many. What cannot be removed is told: it was to be forgotten."""
+    """Every page below the folder of a scope; how many. What cannot be removed is reported: it was to be forgotten."""
     removed = 0
     for part in _folders(scope):
         try:
@@ -144,7 +144,7 @@ def remove_tree(scope: Path, deadline: float, store: str) -> int:
                     os.unlink(os.path.join(part.path, name))
                     removed += not name.startswith(TEMPORARY)
             os.rmdir(part.path)
-        except FileNotFoundError:  # somebody else removes it too
+        except FileNotFoundError:  # another process removes it too
             continue
         except OSError as wrong:
             fact = f"{removed} pages of a scope were removed, not all: {wrong}"
@@ -156,7 +156,7 @@ def remove_tree(scope: Path, deadline: float, store: str) -> int:
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[bool]:
-    """Whether nobody else is sweeping."""
+    """Whether no other process is sweeping."""
     try:
         number = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:

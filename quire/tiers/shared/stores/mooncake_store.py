@@ -3,8 +3,9 @@ the master's; this process brings no memory of its own into the store.
 
     quire:<tag of the scope>:<digest>:<group>            header and page
 
-Its client takes no deadline: a call that hangs hangs its thread, and whoever waits for it goes on (calls/client.py).
-Knows no cache. Needs mooncake-transfer-engine, of which a build without CUDA will do, and libibverbs.
+Its client takes no deadline: a call that hangs blocks its thread only; its caller gives up and goes on
+(calls/client.py). Knows no cache. Needs mooncake-transfer-engine, of which a build without CUDA will do, and
+libibverbs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 from quire.core.records.errors import InputError, MissingExtra, StateError, install_line, say
 from quire.core.records.memory import parse_bytes
 from quire.tiers.base import Bytes
-from quire.tiers.digest import TAG_BYTES
+from quire.tiers.page_digest import TAG_BYTES
 from quire.tiers.shared.stores.bad_pages import BadPages
 from quire.tiers.shared.stores.store import StoreError, StoreMiss
 from quire.tiers.shared.stores.value import HEADER_BYTES, header, verdict
@@ -45,7 +46,7 @@ class MooncakeStore:
     """
 
     def __init__(self, url: str) -> None:
-        self.name, self._setup = _parsed(url)
+        self.name, self._setup = _parse(url)
         self._closed = False
         self._opening = Lock()
         self._client: Any = None
@@ -74,19 +75,19 @@ class MooncakeStore:
         codes = self._codes([names[nth] for nth in silent], deadline)
         for nth, code in zip(silent, codes, strict=True):
             answers[nth] = self._why_nothing(keys[nth], deadline) if code == 1 else StoreMiss.ABSENT
-        told = zip(names, answers, strict=True)
-        self._bad.add(name for name, answer in told if answer not in (None, StoreMiss.ABSENT))
+        reports = zip(names, answers, strict=True)
+        self._bad.add(name for name, answer in reports if answer not in (None, StoreMiss.ABSENT))
         return answers
 
     def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[StoreMiss | None]:
-        """Keep the pages. One that is there stays, unless it was found to be bad: whoever reads it would miss it."""
+        """Keep the pages. One that is there stays, unless it was found to be bad: then every reader would miss it."""
         pairs = {_key(name): (name, page) for name, page in zip(names, pages, strict=True)}
         with self._alone(frozenset(pairs), deadline):
-            told = self._put_pairs(pairs, deadline)
-        return [told[_key(name)] for name in names]
+            reports = self._put_pairs(pairs, deadline)
+        return [reports[_key(name)] for name in names]
 
     def remove_scope(self, tag: bytes, deadline: float) -> int:
-        """Take out every page of a scope, whoever reads it just now."""
+        """Take out every page of a scope, also while another client reads it."""
         removed: int = self._ask(lambda client: client.remove_by_regex(f"^quire:{tag.hex()}:.*", True), deadline)
         self._check(removed)
         return max(removed, 0)
@@ -110,7 +111,7 @@ class MooncakeStore:
 
     @contextmanager
     def _alone(self, keys: frozenset[str], deadline: float) -> Iterator[None]:
-        """Wait until no other thread puts one of these: the second is told at once that it is there, and it is not."""
+        """Wait until no other thread puts one of these: the second would hear that it is there already."""
         with self._put_ended:
             if not self._put_ended.wait_for(
                 lambda: keys.isdisjoint(self._putting), max(0.0, deadline - time.monotonic())
@@ -154,12 +155,12 @@ class MooncakeStore:
         if time.monotonic() >= deadline:
             raise StoreError(self.name, StoreMiss.LATE, "the deadline had passed")
         try:
-            return act(self._opened())
+            return act(self._open_client())
         except RuntimeError as wrong:  # what its client raises
             raise StoreError(self.name, StoreMiss.UNREACHABLE, f"RuntimeError: {str(wrong)[:300]}") from None
 
-    def _opened(self) -> Any:
-        """The client; made with the first call, so that a store that is not there yet is no error."""
+    def _open_client(self) -> Any:
+        """The client; made with the first call, so that a store that is not up yet is not an error."""
         with self._opening:
             if self._client is None:
                 client = MooncakeDistributedStore()
@@ -183,7 +184,7 @@ def _fill(name: bytes, page: Bytes, value: bytes) -> StoreMiss | None:
     return verdict(name, whole[:HEADER_BYTES], page)
 
 
-def _parsed(url: str) -> tuple[str, tuple[str, str, int, int, str, str, str]]:
+def _parse(url: str) -> tuple[str, tuple[str, str, int, int, str, str, str]]:
     """What to call it, and what its client is set up with."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))

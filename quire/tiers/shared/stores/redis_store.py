@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from quire.core.records.errors import InputError, MissingExtra, StateError, install_line, say
 from quire.tiers.base import Bytes
-from quire.tiers.digest import TAG_BYTES
+from quire.tiers.page_digest import TAG_BYTES
 from quire.tiers.shared.stores.store import StoreError, StoreMiss
 from quire.tiers.shared.stores.value import HEADER_BYTES, header, verdict
 
@@ -171,7 +171,7 @@ def _is_full(wrong: Exception) -> bool:
 
 
 def _secrets(url: str) -> list[str]:
-    """What of a URL must not be told, as it is written and as it is meant; longest first."""
+    """The parts of a URL that must not be shown, as written and as decoded; longest first."""
     parts = urlsplit(url)
     found = {parts.password or "", unquote(parts.password or ""), parts.query, unquote(parts.query)}
     return sorted(found - {""}, key=len, reverse=True)

@@ -1,6 +1,6 @@
-"""SharedStore: pages by name, owned by nobody here and forgotten at any time. Owns the contract that all stores keep.
+"""SharedStore: pages by name, owned elsewhere and gone at any time. Owns the contract that all stores keep.
 
-    name (tag of the scope, digest of the block, group) ──► header, page      see quire/tiers/digest.py
+    name (tag of the scope, digest of the block, group) ──► header, page      see quire/tiers/page_digest.py
 
 A store is called on threads of its caller's choice, several at once. It decides nothing: when to ask, how long to wait
 and what to do about a store that fails are the client's. Knows no cache.
@@ -68,7 +68,7 @@ class SharedStore(Protocol):
         ...
 
     def remove_scope(self, tag: bytes, deadline: float) -> int:
-        """Take out every page whose name begins with this tag, whoever wrote it; how many. LATE: not all of them."""
+        """Take out every page whose name begins with this tag, of any writer; how many. LATE: not all of them."""
         ...
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ cdef void claim_span(State *s, Pool *g, Path *path, int32_t first, int32_t last)
 
 cdef void claim(State *s, Path *path) noexcept nogil:
     """One claim more on every needed page and on the source's pages. If they shall stay, their copies below the device
-    stay where they are, too: somebody reads them there."""
+    stay where they are, too: they are read there."""
     cdef int32_t i, b
     cdef Run run
     for i in range(s.num_groups):

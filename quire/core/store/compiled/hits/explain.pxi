@@ -1,5 +1,5 @@
 # Owns: why the blocks behind a hit are missing: one cause for each, and the group that lacks it; their order.
-# Does not know: the tokens that no whole block has. It changes nothing.
+# Does not know: tokens outside whole blocks. It changes nothing.
 
 cdef extern from *:
     """
@@ -15,15 +15,16 @@ cdef extern from *:
 cdef enum:                    # causes, as `causes.py` numbers them
     LACK_UNDER_WAY, LACK_EVICTED, LACK_FAILED, LACK_FORGOTTEN, LACK_WINDOW, LACK_SNAPSHOT, LACK_SHORT, LACK_NEW
     LACK_SLOW
-    RUN_FIELDS = 6
+    RUN_FIELDS = 7
     SMALL_ROOM = 16           # runs that a claim may keep room for, whatever it has
-    MOST_UNKNOWN = 2          # blocks in a row that are no ghosts: behind them nobody looks for more, but for snapshots
+    MOST_UNKNOWN = 2          # blocks in a row without a ghost: behind them only snapshots are looked for
 
 cdef struct Cause:            # of one block
     int64_t gone              # the tick at which its page went
     uint32_t admission
     int32_t code
     int32_t group             # -1: of none
+    int32_t hint              # by which its page was ranked, 0: none
 
 cdef struct Look:             # a prompt along the tree, and what is remembered behind it
     State *s
@@ -98,7 +99,7 @@ cdef void fetch_remembered(Look *look, int32_t first, int32_t stop) noexcept nog
 
 
 cdef int recall(Look *look) noexcept nogil:
-    """How much of the prompt was there once, as far as anybody remembers; -1 without memory."""
+    """How much of the prompt was there once, as far as is remembered; -1 without memory."""
     cdef int32_t i, block, unknown = 0, most = look.whole if look.s.num_current else MOST_UNKNOWN
     cdef int32_t fetched = look.walked + MOST_UNKNOWN
     cdef int64_t count = 0
@@ -156,7 +157,7 @@ cdef inline uint32_t opening_of(Text *text) noexcept nogil:
 
 cdef void find_row(Look *look) noexcept nogil:
     """The running row that has most of the prompt behind the hit and will make it findable; the first of equals. Most
-    begin otherwise: that is seen without a look at their texts, which lie far from each other."""
+    rows begin differently, which is seen without reading their texts: those lie far from each other."""
     cdef State *s = look.s
     cdef int32_t row = -1, i, shared, least
     cdef uint32_t opening = opening_of(look.text)
@@ -182,7 +183,7 @@ cdef void find_row(Look *look) noexcept nogil:
 
 
 cdef int32_t last_hole(Look *look, Pool *g, int32_t edge) noexcept nogil:
-    """Of the blocks a group with a tail needs at an edge the last that is missing, or -1."""
+    """The last missing block of those that a group with a tail needs at an edge, or -1."""
     cdef int32_t first = max(0, edge - g.tail), b
     for b in range(edge - 1, first - 1, -1):
         if not is_there(look, g, b):
@@ -210,14 +211,14 @@ cdef int32_t resume_point(Look *look, Pool *g, int32_t bound) noexcept nogil:
 
 cdef inline Cause cause_of(int32_t code, int32_t group) noexcept nogil:
     cdef Cause cause
-    cause.code, cause.group, cause.gone, cause.admission = code, group, 0, 0
+    cause.code, cause.group, cause.gone, cause.admission, cause.hint = code, group, 0, 0, 0
     return cause
 
 
 cdef Cause ghost_cause(Pool *g, int32_t place) noexcept nogil:
     cdef Ghost *ghost = g.ghosts.ring + place
     cdef Cause cause = cause_of(LACK_FAILED if why_of(ghost) == SPOILT else LACK_EVICTED, g.index)
-    cause.gone, cause.admission = gone_at(ghost), ghost.admission
+    cause.gone, cause.admission, cause.hint = gone_at(ghost), ghost.admission, hint_in(reuse_of(ghost))
     return cause
 
 
@@ -253,7 +254,7 @@ cdef void pages_missed(Look *look, Pool *g, int32_t first, int32_t stop) noexcep
 
 
 cdef void snapshots_missed(Look *look, Pool *g, int32_t first, int32_t stop) noexcept nogil:
-    """Of a state group: the next snapshot that was there, or will be; one saves all that is before it."""
+    """For a state group: the next snapshot that was there, or will be; one snapshot saves all blocks before it."""
     cdef Cause ahead = cause_of(LACK_NEW, -1)
     cdef int32_t block, place
     for block in range(stop - 1, first - 1, -1):
@@ -271,7 +272,7 @@ cdef void snapshots_missed(Look *look, Pool *g, int32_t first, int32_t stop) noe
 
 
 cdef void explain_blocks(Look *look) noexcept nogil:
-    """To blame for a missing block is the group whose own resume point is lowest; then those for what is left."""
+    """Blame groups for missing blocks: first the group whose own resume point is lowest, then others for the rest."""
     cdef int32_t bound = look.whole, i, point, lowest, culprit
     while bound > look.blocks:
         lowest, culprit = bound, 0
@@ -290,6 +291,7 @@ cdef void explain_blocks(Look *look) noexcept nogil:
 
 cdef inline int64_t *put_run(int64_t *run, Cause *cause, int64_t start, int64_t stop) noexcept nogil:
     run[0], run[1], run[2], run[3], run[4], run[5] = cause.code, start, stop, cause.group, cause.gone, cause.admission
+    run[6] = cause.hint
     return run + RUN_FIELDS
 
 
@@ -305,11 +307,11 @@ cdef int64_t parting(Look *look, int32_t block) noexcept nogil:
 
 
 cdef inline bint same_cause(Cause *a, Cause *b) noexcept nogil:
-    return a.code == b.code and a.group == b.group and a.gone == b.gone and a.admission == b.admission
+    return a.code == b.code and a.group == b.group and a.gone == b.gone and a.admission == b.admission and a.hint == b.hint
 
 
 cdef int64_t *put_new(Look *look, int64_t *run, int32_t block, int64_t start) noexcept nogil:
-    """All blocks from one on are new; what the first of them shares with others is not, but no whole block."""
+    """All blocks from one on are new; tokens that the first shares with others are not, but make no whole block."""
     cdef Cause cause = cause_of(LACK_SHORT, -1)
     cdef int64_t parted = max(start, parting(look, block))
     if parted > start:

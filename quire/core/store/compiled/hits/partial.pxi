@@ -52,7 +52,7 @@ cdef int32_t best_partial(State *s, int32_t parent, Query *q, int policy, int32_
 
 
 cdef int32_t longest_tail(State *s, int32_t parent, Query *q, int policy) noexcept nogil:
-    """The longest child all of whose tokens q begins with, or -1; q is cut to it. What lies between such a child and q in
+    """The longest child that is a prefix of q, or -1; q is cut to it. What lies between such a child and q in
     their order begins with it too, so what q shares with its neighbour bounds all others."""
     cdef int32_t common, node
     cdef bint spotless = False
@@ -78,7 +78,7 @@ cdef int32_t nearest_common(Tree *t, int32_t parent, Query *q) noexcept nogil:
 
 
 cdef bint may_take_over(State *s, Path *path) noexcept nogil:
-    """An idle leaf nobody else claims need not be copied."""
+    """An idle leaf without other claims need not be copied."""
     cdef int32_t i, p, source = source_node(s, path)
     if source < 0 or at(&s.tree, source).child >= 0:
         return False
@@ -103,8 +103,7 @@ cdef int take_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
     cdef Page *page = page_at(g, p)
     hold_page(g, p)
     page.claimed -= ONE_CLAIM
-    if g.cells != NULL:
-        use_page(g, p)
+    use_page(g, p)
     if page.slot[0] < 0 and onboard(s, g, p):
         return -1
     unbury(s, g, page.node)
@@ -119,7 +118,7 @@ cdef int take_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
 cdef void use_source(Pool *g, int32_t p) noexcept nogil:
     """A page that was copied is used; idle, it waits elsewhere from now on."""
     use_page(g, p)
-    if page_at(g, p).holders == 0 and page_at(g, p).node >= 0:
+    if g.cells != NULL and page_at(g, p).holders == 0 and page_at(g, p).node >= 0:
         relist(g, hottest(g, page_at(g, p)), page_at(g, p))
 
 
@@ -136,8 +135,7 @@ cdef int copy_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
     t = log_part(s, g, source, p, tokens)
     g.counters[COPIED if t == 0 else ONBOARDED] += 1
     g.counters[COPIED_TOKENS] += tokens
-    if g.cells != NULL:
-        use_source(g, source)
+    use_source(g, source)
     unclaim_page(g, source)
     put_source(s, g, path, ask.row, p)
     return 0

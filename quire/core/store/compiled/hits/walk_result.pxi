@@ -26,13 +26,13 @@ cdef struct Path:
     Py_ssize_t present_room
     int32_t present_from      # the first block it speaks of; those before have all pages
     Need *needs               # of the claim, per group; NULL: what `blocks` needs
-    int32_t first             # blocks before it somebody else has: they are not asked for
+    int32_t first             # blocks before it are held elsewhere: they are not asked for
     int32_t *pages            # of a frozen claim: [groups, nodes], then those of the source; NULL: the nodes tell
     int32_t coming            # blocks of the hit if what is in the slow tier only had been brought up
     int32_t stays             # the claim keeps pages where they are
     int32_t parts             # texts went on behind the last walked block, at the walk
     int32_t computing         # the row that computes what is under way, -1: none; and
-    int64_t *told             # why there is no more: tokens by group and tier, then runs; NULL: nobody has asked
+    int64_t *told             # why there is no more: tokens by group and tier, then runs; NULL: not asked for
     Py_ssize_t num_told
 
 cdef struct Run:
@@ -314,7 +314,7 @@ cdef class Hit:
         return present
 
     def held(self, Py_ssize_t group):
-        """int32: the blocks of the group that the claim is on; without a claim: that one would be on."""
+        """int32: the blocks of the group that the claim is on; without a claim, those it would be on."""
         cdef Pool *g = self.pool(group)
         cdef int32_t b, i = 0
         cdef int32_t *found

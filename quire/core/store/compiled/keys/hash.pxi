@@ -120,7 +120,7 @@ cdef uint64_t[8] SECRET
 
 
 cdef int draw_secret() except -1:
-    """Keys differ from process to process: who cannot guess them cannot aim at one place of the index."""
+    """Keys differ from process to process: a sender that cannot guess them cannot aim at one place of the index."""
     cdef bytes seed = os.urandom(sizeof(SECRET))
     memcpy(SECRET, <const char *> seed, sizeof(SECRET))
     return 0

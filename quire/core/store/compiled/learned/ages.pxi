@@ -2,14 +2,17 @@
 # Does not know: pages.
 
 cdef enum:
-    ONCE, CONTINUED, FEW, MANY    # classes: new text; new text behind known text; two or three uses; more
-    NUM_REUSE_CLASSES = 4
+    ONCE, CONTINUED, FEW, MANY    # classes: new text; new text behind known text; two or three uses; more;
+    SOON, LATER, NEVER            # and, whatever the uses: the hint given when it was last used
+    NUM_REUSE_CLASSES = 7
+    HINT_SHIFT = 3            # from the number of a hint to its class
     NUM_AGES = 160
-    NUM_CELLS = 640
+    NUM_CELLS = 1120
     FEW_USES = 3
     MAX_USES = 255
+    MOST_YOUNGER = 15         # ages
     MAX_CENSUS = 1 << 14      # pages, and ghosts, that a census looks at
-    AGING = 32                # times that pages go on to their next bins while as many are made as there are slots
+    AGING = 32                # how often pages move to their next bins while as many are made as there are slots
     REST_TICKS = 250000       # how exactly it is known when a page went
 
 cdef enum:
@@ -42,3 +45,25 @@ cdef inline int32_t class_of(int32_t uses, int32_t fresh) noexcept nogil:
 cdef inline int32_t fresh_class(int64_t known, int64_t blocks) noexcept nogil:
     """The class of new blocks of a prompt: whether half of it, or more, was known."""
     return CONTINUED if known and 2 * known >= blocks else ONCE
+
+
+cdef inline int32_t hint_in(int32_t reuse) noexcept nogil:
+    """The hint that a class stands for, 0: none."""
+    return max(0, reuse - HINT_SHIFT)
+
+
+cdef inline bint follows_hint(int32_t reuse) noexcept nogil:
+    """Whether text of this class was said to come back."""
+    return reuse == SOON or reuse == LATER
+
+
+cdef inline int32_t told_class(int32_t back, int32_t uses, int32_t reuse) noexcept nogil:
+    """The class of a page of which a hint is given; none leaves its uses."""
+    if back:
+        return back + HINT_SHIFT
+    return class_of(uses, ONCE) if reuse >= SOON else reuse
+
+
+cdef inline int32_t listed_class(int32_t reuse, bint recency) noexcept nogil:
+    """The class in which a page is listed: by age alone all pages share one, except those that never come back."""
+    return reuse if not recency or reuse == NEVER else 0

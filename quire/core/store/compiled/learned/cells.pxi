@@ -5,15 +5,18 @@
 
 cdef enum:
     WATCHED = 0x80            # of a page: the order is judged by it
+    CLASS = 0x07              # of a page: its class,
+    YOUNGER = 3               # and behind it, in four bits, ages that it counts as younger
+    IN_COVERED = 0xFFFF       # of a page: it waits among the covered
 
 cdef packed struct Memory:    # of a page, right behind it: 32 bytes together where there is one tier
-    uint16_t kind             # the list its hottest copy waits in
+    uint16_t kind             # the list of its priority in which its hottest copy waits, or IN_COVERED
     unsigned char uses
-    unsigned char reuse       # class, and whether it is WATCHED
+    unsigned char reuse       # class, ages that it is YOUNGER, and whether it is WATCHED
     int64_t used              # when an admission last used it
 
 cdef struct Cells:
-    int64_t now               # the latest time the store was told; it never goes back
+    int64_t now               # the latest time given to the store; it never goes back
     int64_t asked             # when the last admission was: each is later than the one before, whatever the clock says
     int64_t aged              # when pages last went on to their next bins: they are listed by their ages then
     int64_t made              # pages made since
@@ -30,6 +33,7 @@ cdef struct Cells:
     unsigned char *met        # per column of the row in hand: uses of its block with this one, if it was there before
     int32_t met_first         # columns of which it speaks
     int32_t met_last
+    int32_t met_class         # of the ghost that was met last
     int64_t bin_used          # the last age looked at, and its bin: pages of one prompt are of one age
     int64_t bin_now
     int32_t bin
@@ -39,7 +43,7 @@ cdef struct Cells:
     Py_ssize_t stride
     Ghosts ghosts
     Rival rival
-    int64_t falls             # how often it has come to what follows, since an order was learned
+    int64_t falls             # how often it fell back to age alone since an order was learned
     bint recency              # all pages are listed as if of one class: so the oldest go first
 
 
@@ -149,9 +153,19 @@ cdef void order_ranked(Order *o, Cells *c) noexcept nogil:
                 o.levels[k].filled[place >> 6] |= <uint64_t> 1 << (place & 63)
 
 
-cdef inline int32_t listed_class(Cells *c, Memory *memory) noexcept nogil:
-    """The class among whose pages one is listed."""
-    return 0 if c.recency else memory.reuse & ~WATCHED
+cdef inline int32_t class_in(Memory *memory) noexcept nogil:
+    return memory.reuse & CLASS
+
+
+cdef inline int32_t younger_age(Memory *memory, int32_t age) noexcept nogil:
+    """The age as which a page's counts when it is listed: what costs more to compute again is younger."""
+    return max(0, age - (memory.reuse >> YOUNGER & MOST_YOUNGER))
+
+
+cdef inline int64_t grown_at(Memory *memory, int32_t age) noexcept nogil:
+    """When a page becomes too old for a list of this age."""
+    age += memory.reuse >> YOUNGER & MOST_YOUNGER
+    return memory.used + EDGES[age] if age < NUM_AGES - 1 else 2**63 - 1
 
 
 cdef void age_list(Order *o, Cells *c, int32_t kind, int32_t age) noexcept nogil:
@@ -160,13 +174,13 @@ cdef void age_list(Order *o, Cells *c, int32_t kind, int32_t age) noexcept nogil
     cdef Memory *memory
     while slot < o.size:
         memory = memory_at(c, o.slots[slot].page)
-        older = age_bin(c.aged - memory.used)
+        older = younger_age(memory, age_bin(c.aged - memory.used))
         if older <= age:
-            level_at(o, kind).due[(kind - NUM_CLASSES) % NUM_LISTS] = memory.used + EDGES[age]
+            level_at(o, kind).due[(kind - NUM_CLASSES) % NUM_LISTS] = grown_at(memory, age)
             return
         unlist_cell(o, c, slot, kind)
-        memory.kind = <uint16_t> (first + 1 + listed_class(c, memory) * NUM_AGES + older)
-        push_cell(o, c, slot, memory.kind)
+        memory.kind = <uint16_t> (1 + listed_class(class_in(memory), c.recency) * NUM_AGES + older)
+        push_cell(o, c, slot, first + memory.kind)
         slot = o.slots[o.size + kind].next
 
 
@@ -200,7 +214,7 @@ cdef void age_order(Order *o, Cells *c) noexcept nogil:
 
 
 cdef inline bint is_aging(Cells *c) noexcept nogil:
-    """Whether pages shall go on to their bins: so often as to matter to who is evicted, whatever the time."""
+    """Whether pages shall move to their next bins: often enough to matter for evictions, whatever the time."""
     if c.made < c.aging_after:
         return False
     c.made, c.aged, c.listed_used = 0, c.now, -1
@@ -221,7 +235,7 @@ cdef inline int32_t bin_of(Cells *c, int64_t used) noexcept nogil:
 
 cdef inline int32_t cell(Cells *c, int32_t p) noexcept nogil:
     """The cell a page belongs to now."""
-    return (memory_at(c, p).reuse & ~WATCHED) * NUM_AGES + bin_of(c, memory_at(c, p).used)
+    return class_in(memory_at(c, p)) * NUM_AGES + bin_of(c, memory_at(c, p).used)
 
 
 cdef inline int32_t listed_cell(Cells *c, int32_t p) noexcept nogil:
@@ -229,22 +243,31 @@ cdef inline int32_t listed_cell(Cells *c, int32_t p) noexcept nogil:
     cdef Memory *memory = memory_at(c, p)
     if memory.used != c.listed_used:
         c.listed_used, c.listed_bin = memory.used, age_bin(c.aged - memory.used)
-    return listed_class(c, memory) * NUM_AGES + c.listed_bin
+    return listed_class(class_in(memory), c.recency) * NUM_AGES + younger_age(memory, c.listed_bin)
 
 
 cdef inline void begin(Cells *c, int32_t p, int32_t uses) noexcept nogil:
-    """A page is made; its block is used for the so-manieth time. Nobody watches it yet."""
+    """A page is made; `uses`: those of its block, this one included. It is not watched yet."""
     cdef Memory *memory = memory_at(c, p)
     memory.uses, memory.reuse = <unsigned char> uses, <unsigned char> class_of(uses, c.fresh)
     memory.used = c.now
 
 
+cdef bint tell(Cells *c, int32_t p, int32_t back) noexcept nogil:
+    """A hint says when it comes back (0: unknown); whether that changes its class."""
+    cdef Memory *memory = memory_at(c, p)
+    cdef int32_t reuse = told_class(back, memory.uses, class_in(memory))
+    cdef bint changed = reuse != class_in(memory)
+    memory.reuse = <unsigned char> (memory.reuse & ~CLASS | reuse)
+    return changed
+
+
 cdef void use(Cells *c, int32_t p) noexcept nogil:
     """An admission found the page."""
-    cdef unsigned char watched = memory_at(c, p).reuse & WATCHED
+    cdef unsigned char kept = memory_at(c, p).reuse & ~CLASS
     c.hits[cell(c, p)] += 1
     begin(c, p, min(memory_at(c, p).uses + 1, MAX_USES))
-    memory_at(c, p).reuse |= watched
+    memory_at(c, p).reuse |= kept
 
 
 cdef bint meet(Cells *c, const uint64_t *keys, int32_t column, uint64_t seed) noexcept nogil:
@@ -258,6 +281,7 @@ cdef bint meet(Cells *c, const uint64_t *keys, int32_t column, uint64_t seed) no
     ghost = e.ring + place
     c.hits[reuse_of(ghost) * NUM_AGES + age_bin(c.now - ghost.used)] += 1
     c.met[column] = <unsigned char> min(uses_of(ghost) + 1, MAX_USES)
+    c.met_class = reuse_of(ghost)
     ghost.facts = 0
     if c.met_first >= c.met_last:
         c.met_first = column
@@ -272,7 +296,7 @@ cdef inline void forget_met(Cells *c) noexcept nogil:
 
 
 cdef void remember(Cells *c, int32_t p, uint64_t key, uint64_t above, uint32_t admission, int32_t why) noexcept nogil:
-    """A page is gone for good."""
+    """A page is gone permanently."""
     cdef Ghosts *e = &c.ghosts
     cdef Memory *memory = memory_at(c, p)
     cdef Ghost *ghost
@@ -282,11 +306,11 @@ cdef void remember(Cells *c, int32_t p, uint64_t key, uint64_t above, uint32_t a
     if ghost.facts:
         c.lost[reuse_of(ghost) * NUM_AGES + bin_of(c, ghost.used)] += 1     # they come and fall out together
     ghost.used, ghost.admission = memory.used, admission
-    ghost.facts = rest_of(memory.used, c.now) << 12 | <uint32_t> (memory.uses << 4 | why << 2 | (memory.reuse & ~WATCHED))
+    ghost.facts = rest_of(memory.used, c.now) << 12 | <uint32_t> (memory.uses << 4) | kind_of_loss(why, class_in(memory))
 
 
 cdef inline int32_t stride(int32_t number) noexcept nogil:
-    """Every how-manieth of so many a census looks at."""
+    """The stride at which a census samples so many."""
     return max(1, (number + MAX_CENSUS - 1) // MAX_CENSUS)
 
 

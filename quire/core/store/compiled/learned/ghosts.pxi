@@ -1,16 +1,17 @@
 # Owns: what is known of pages that are gone, the last so many of a group: a ring, first in, first out, 28 bytes a
 # ghost. Each has a link to the one before it whose key begins alike, and 4 bytes more per ghost are links to the newest
-# of those. A page that goes a second time leaves a second ghost, and the newest is the one that is found. A ghost that
-# is taken leaves a gap in the ring. For one that falls out nothing is done: by the turn of the ring in which a link was
-# made, and since links lead to older ghosts only, whoever follows one knows that another is there now.
-# A text goes leaf first: mostly the ghost behind a block's is its parent's. Then the block has no link, up to MAX_HIDDEN
-# in a row: it is *hidden*, and found from the first ancestor's that has one, as many places before that. Nothing has to
-# be true of an ancestor's place but its key: a gap keeps it, and it never falls out before what is hidden there. A link
-# is a line of far memory; so most pages that go cost none.
-# Links are made late: ghosts between `linked` and `next` are in the ring alone, until somebody looks for one or there
-# are MAX_UNLINKED. Far memory is slow, but comes at once to whoever asks for much of it.
-# All memory is there from the beginning, for pages go where nothing can fail, but the system gives it only as it is
-# written to: the ring a little ahead of `next` while it goes round for the first time, the links with the first of them.
+# of those. A page that goes twice leaves two ghosts, and a search finds the newest. A ghost that is taken leaves a gap
+# in the ring. For one that falls out nothing is done: a link has the turn of the ring in which it was made, and leads
+# to older ghosts only, so a search sees that another ghost is there now.
+# A text goes leaf first, so the ghost behind a block's is mostly its parent's. Then the block has no link (up to
+# MAX_HIDDEN in a row): it is *hidden*. A search finds it from the first ancestor's ghost that has a link, as many
+# places before that. Of the ancestor's place only the key must hold: a gap keeps it, and it never falls out before what
+# is hidden there. A link is a line of far memory; so most pages that go cost none.
+# Links are made late: ghosts between `linked` and `next` are in the ring alone, until one is looked for or there are
+# MAX_UNLINKED. Far memory is slow, but much of it comes at once if asked for together.
+# All memory is there from the beginning, since pages go where nothing may fail. The system gives it only as it is
+# written to: the ring a little ahead of `next` while it goes round for the first time, the links with the first of
+# them.
 # Does not know: pages that are there, what a ghost is remembered for.
 
 cdef enum:
@@ -25,7 +26,7 @@ cdef enum:
 cdef packed struct Ghost:
     uint64_t key              # of the block under its parents and its scope
     uint32_t older            # link to the one before it whose key begins alike; until links are made: whether it is hidden
-    uint32_t facts            # quarters of a second that it rested until it went << 12 | uses << 4 | why << 2 | class
+    uint32_t facts            # quarters of a second that it rested until it went << 12 | uses << 4 | why and class
     int64_t used              # when an admission last used it
     uint32_t admission        # admissions so far, the one it made room for included
 
@@ -91,7 +92,7 @@ cdef inline uint32_t *newest_of(Ghosts *e, uint64_t key) noexcept nogil:
 
 cdef inline int32_t follow(Ghosts *e, uint32_t link) noexcept nogil:
     """The place of a link's ghost, or -1 if it has fallen out. Another that came there four turns later is taken for it:
-    its key is another, and it is not older than whoever has the link, or leads to such."""
+    its key is another, and it is not older than the ghost that has the link, or leads to such."""
     cdef int32_t place = <int32_t> (link & PLACE)
     return place if link >> TURN_SHIFT == (e.turn - (place >= e.next) & 3) and place < e.room else -1
 
@@ -122,7 +123,7 @@ cdef void link_ghosts(Ghosts *e) noexcept nogil:
 
 
 cdef void link_all(Ghosts *e) noexcept nogil:
-    """From now on every ghost has a link: some block went so often that those hidden behind it are searched for long."""
+    """From now on every ghost has a link: some block went so often that searching those hidden behind it takes long."""
     cdef int32_t i, place, count = num_used(e)
     cdef uint32_t *newest
     memset(e.newest, 0, 4 * <Py_ssize_t> e.room)
@@ -251,7 +252,7 @@ cdef inline Ghost *make_ghost(Ghosts *e, uint64_t key, uint64_t above) noexcept 
     """The next place for a block, with the key of its parent."""
     cdef Ghost *ghost = e.ring + e.next
     cdef bint hides = key == e.above and e.next > e.linked and e.hidden < MAX_HIDDEN and not e.all_linked
-    if hides:                 # the one before it, which nobody needs a link to
+    if hides:                 # the one before it, which needs no link
         e.ring[e.next - 1].older = 1
     e.hidden = e.hidden + 1 if hides else 0
     e.count += ghost.facts == 0
@@ -265,13 +266,18 @@ cdef inline Ghost *make_ghost(Ghosts *e, uint64_t key, uint64_t above) noexcept 
     return ghost
 
 
+cdef inline uint32_t kind_of_loss(int32_t why, int32_t reuse) noexcept nogil:
+    """Why a page went and its class in four bits, never 0: a gap has no facts."""
+    return <uint32_t> (2 * reuse + why)
+
+
 cdef inline void add_ghost(Ghosts *e, uint64_t key, uint64_t above, int64_t now, uint32_t admission,
-                           int32_t why) noexcept nogil:
+                           int32_t why, int32_t reuse) noexcept nogil:
     """A page is gone now; no order learns from it."""
     cdef Ghost *ghost
     if e.room:
         ghost = make_ghost(e, key, above)
-        ghost.facts, ghost.used, ghost.admission = <uint32_t> why << 2, now, admission
+        ghost.facts, ghost.used, ghost.admission = kind_of_loss(why, reuse), now, admission
 
 
 cdef void ghosts_clear(Ghosts *e) noexcept nogil:
@@ -304,9 +310,9 @@ cdef inline int64_t gone_at(Ghost *ghost) noexcept nogil:
 
 
 cdef inline int32_t why_of(Ghost *ghost) noexcept nogil:
-    return ghost.facts >> 2 & 3
+    return 1 + ((ghost.facts & 15) - 1 & 1)
 
 
 cdef inline int32_t reuse_of(Ghost *ghost) noexcept nogil:
     """The class."""
-    return ghost.facts & 3
+    return ((ghost.facts & 15) - 1) >> 1

@@ -1,5 +1,6 @@
-# Owns: which of the watched pages of a pool would be there if the oldest always went first, as long as there are watched
-# pages in the tree, and the two counts that tell who is ahead. A table of keys in chains, and one list by last use.
+# Owns: which of the watched pages of a pool would be there if the oldest always went first (a list of as many as are
+# watched in the tree), and the two counts that show which is ahead. A table of keys in chains, and one list by last
+# use.
 # Does not know: pages beyond their keys, what follows from the counts.
 
 cdef enum:
@@ -45,7 +46,7 @@ cdef int rival_open(Rival *v, int32_t num_slots) noexcept nogil:
     if v.seen == NULL or v.homes == NULL:
         return -1
     memset(v.homes, 0xFF, homes * sizeof(int32_t))
-    for i in range(v.room, -1, -1):       # one more than there may be: whoever comes is there before the oldest goes
+    for i in range(v.room, -1, -1):       # one more than there may be: a new page is there before the oldest goes
         v.seen[i].newer = v.free
         v.free = i
     return 0

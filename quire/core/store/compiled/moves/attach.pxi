@@ -1,10 +1,10 @@
-# Owns: how a page comes to be the page of a node and ceases to be, and who gets the place when two rows have computed
-# the same block.
+# Owns: how a page becomes the page of a node and stops being it, and which page gets the place when two rows have
+# computed the same block.
 # Does not know: when a row offers its pages.
 
 
 cdef inline void watch(Pool *g, int32_t p, int32_t node) noexcept nogil:
-    """A page has come to the node of a full block; the order is judged by it, or not."""
+    """A page has come to the node of a full block; from now on it is watched, or not."""
     cdef Rival *rival = &g.cells.rival
     if not chooses(rival, tokens_at(g.tree, node), g.tree.block_size):
         return
@@ -21,10 +21,21 @@ cdef inline void unwatch(Pool *g, int32_t p) noexcept nogil:
         g.cells.rival.watched -= 1
 
 
+cdef inline void weigh(Pool *g, int32_t p, int32_t node) noexcept nogil:
+    """A page has come to a node: the deeper that is, the more it costs to compute it again."""
+    cdef Memory *memory = memory_at(g.cells, p)
+    cdef int32_t ages = 0
+    while ages < g.dear and g.tree.depths[node] >= g.dear_from[ages]:
+        ages += 1
+    memory.reuse = <unsigned char> (memory.reuse & (WATCHED | CLASS) | ages << YOUNGER)
+
+
 cdef void note_insert(Pool *g, int32_t p, int32_t node, int32_t before) noexcept nogil:
     """A page took a place in the tree, where one was in tier `before` (-1: none)."""
     g.cells.inserted += 1
     watch(g, p, node)
+    if g.dear:
+        weigh(g, p, node)
     child_moved(g, node, before, hottest(g, page_at(g, p)))
 
 
@@ -60,12 +71,14 @@ cdef inline void attach_next(State *s, Pool *g, int32_t p, int32_t node) noexcep
     note_page(&s.tree, node, g.current)
     g.cells.inserted += 1
     watch(g, p, node)
+    if g.dear:
+        weigh(g, p, node)
     if g.leaves_only:
         kids_at(&s.tree, at(&s.tree, node).parent, g.index)[hottest(g, page_at(g, p))] += 1
 
 
 cdef inline void leave_node(State *s, Pool *g, int32_t p, int32_t tier) noexcept nogil:
-    """A committed page, last told to be in `tier`, leaves its node; the node goes if that was all it was for."""
+    """A committed page, last logged in `tier`, leaves its node; the node goes too if it has no other use."""
     cdef Page *page = page_at(g, p)
     cdef int32_t node = page.node
     unwatch(g, p)
@@ -88,7 +101,7 @@ cdef inline void detach(State *s, Pool *g, int32_t p, int32_t tier) noexcept nog
 
 
 cdef bint is_unused(Pool *g, int32_t p) noexcept nogil:
-    """Whether nobody holds or claims a committed page, nor needs it where it is."""
+    """Whether a committed page has neither holders nor claims, and need not stay where it is."""
     cdef Page *page = page_at(g, p)
     return page.holders == 0 and claims_of(page) == 0 and stays_of(g, p) == 0
 
@@ -101,8 +114,8 @@ cdef bint displaces(Pool *g, int32_t p, int32_t q) noexcept nogil:
 
 
 cdef void replace_page(State *s, Pool *g, int32_t q, int32_t p) noexcept nogil:
-    """Idle page q of a block is in colder tiers only than p of the same block: p takes its place and its copies. What a
-    plan under way may still fail to write is not trusted; what is in the slow tier is there."""
+    """Idle page q of a block is in colder tiers only than p of the same block: p takes its place and its copies. A copy
+    that a plan under way may still fail to write is not trusted; a copy in the slow tier is."""
     cdef Page *old = page_at(g, q)
     cdef Page *new = page_at(g, p)
     cdef int32_t t = hottest(g, old), u, slot

@@ -1,5 +1,5 @@
 # Owns: background copies: into the slow tier ahead of an eviction, and up from it ahead of a claim. Until a copy has
-# landed its target is nobody's, its source stays where it is, and the page is what it was.
+# landed, its target has no owner, its source stays where it is and the page is unchanged.
 # Does not know: who asks, who waits.
 
 
@@ -84,7 +84,7 @@ cdef bint copy_tier(State *s, Pool *g, int32_t t, int32_t limit, int32_t *moves,
 
 
 cdef object copy_down(State *s, Pool *g, int64_t limit):
-    """Begin to copy idle pages into the slow tier, those that would be evicted last first, the coldest tier before."""
+    """Begin to copy idle pages into the slow tier: the coldest tier first, and in each the pages to be evicted last."""
     cdef int64_t most = 0
     cdef int32_t t, done = 0
     for t in range(g.slow):

@@ -1,5 +1,6 @@
-# Owns: runs in the adaptive order. A text goes from its end: mostly the parent of what goes is next, being released by
-# it to the front of the same list. Then it never enters that list: it stays among the covered until it goes, too.
+# Owns: runs in the adaptive order. A text goes from its end: mostly the parent of the page that goes is next, since
+# that page releases it to the front of the same list. In a run the parent never enters that list: it stays among the
+# covered until it goes, too.
 # Does not know: whose pages are made; callers have made sure that something is available and that the log has room.
 
 cdef struct CellRun:          # in the order of one tier
@@ -71,11 +72,13 @@ cdef inline void cut_page(Pool *g, int32_t t, int32_t p, int32_t target, CellRun
         return
     if g.tiers[t].slots[page.slot[t]].prev < 0:
         return                # cut before its child, in this run: both were covered, the child by what somebody holds
+    if g.reads:
+        set_passed(g, page, UNKNOWN)
     if goes_next(g, t, q, run.kind, like):
         run.page = q
         return
     unlist(g.tiers + t, page.slot[t], COVERED)
-    list_adaptive(g, t, page, True)
+    list_adaptive(g, t, page, False, True)
 
 
 cdef void end_run(Pool *g, int32_t t, CellRun *run) noexcept nogil:
@@ -84,7 +87,7 @@ cdef void end_run(Pool *g, int32_t t, CellRun *run) noexcept nogil:
     if run.page >= 0:
         slot = page_at(g, run.page).slot[t]
         unlist(g.tiers + t, slot, COVERED)
-        memory_at(g.cells, run.page).kind = <uint16_t> run.kind
+        memory_at(g.cells, run.page).kind = <uint16_t> (run.kind - first_list(g, page_at(g, run.page)))
         push_front(g.tiers + t, g.cells, slot, run.kind)
         run.page = -1
 
@@ -103,7 +106,7 @@ cdef inline int32_t next_page(Pool *g, int32_t t, CellRun *run) noexcept nogil:
     if slot < 0:
         return -1
     p = g.tiers[t].slots[slot].page
-    run.kind = memory_at(g.cells, p).kind
+    run.kind = kind_of(g, page_at(g, p))
     return p
 
 
@@ -153,7 +156,7 @@ cdef inline void cut_pair(Pool *g, int32_t p, int32_t q, CellRun *device, CellRu
     if has_child(g, page, 1):
         list_covered(g, 1, page)
     else:
-        list_adaptive(g, 1, page, False)
+        list_above(g, 1, page, False, False)
     g.counters[OFFLOADED] += 1
 
 
@@ -182,7 +185,8 @@ cdef int32_t cut_cell_pairs(State *s, Pool *g, int32_t wanted) noexcept nogil:
         if p < 0 or q < 0 or device.kind == COVERED:
             break
         g.run[count] = page_at(g, p).slot[0]
-        if priority_of(page_at(g, p)) < s.offload_min or outranks(g, q, host.kind, p, 1):
+        if priority_of(page_at(g, p)) < s.offload_min or outranks_cell(
+                g, q, host.kind, p, has_child(g, page_at(g, p), 1), passes(g, page_at(g, p))):
             g.dropped[count] = p
             q = -1 if cut_lone(g, p, &device, &host) else q
         else:

@@ -7,6 +7,8 @@ cdef int fill_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t las
     cdef int32_t *pages = pages_of(s, g, row)
     cdef int32_t *slots = slots_of(s, g, row)
     cdef int32_t b, p, slot
+    if first < last:
+        mark_cell(s, g, row, first, last)
     for b in range(first, last):
         if g.run_at == g.run_end and cut_run(s, g):
             return -1
@@ -92,6 +94,7 @@ cdef int32_t drop_columns(State *s, Pool *g, int32_t row, int32_t keep) noexcept
             page = page_at(g, p)
             known = IS_COVERED if page.node >= 0 and page.holders >= 0 and page.slot[0] >= 0 else UNKNOWN
     columns = g.capacity[row]
+    mark_cell(s, g, row, keep, columns)
     memset(pages + keep, 0xFF, 4 * (columns - keep))
     memset(slots_of(s, g, row) + keep, 0xFF, 4 * (columns - keep))
     g.capacity[row] = keep

@@ -1,13 +1,6 @@
-# Owns: how a slot becomes free and a page is made in it: take, evict, make room in a colder tier.
+# Owns: how a slot becomes free and a page is made in it: take, evict, make room in a colder tier. Which page goes next is
+# its order's choice (orders/, by way of pools/order).
 # Does not know: who asked; callers have made sure that something is available and that the log has room for the moves.
-
-
-cdef void log_copy(State *s, Pool *g, int kind, int32_t p, int32_t t, int32_t from_, int32_t u,
-                   int32_t to) noexcept nogil:
-    """A whole page moves: (t, from_) -> (u, to)."""
-    cdef int32_t *move = log_move(&s.log, kind, g.index)
-    move[0], move[1], move[2], move[3], move[4] = t, from_, u, to, s.block_size
-    move[5], move[6] = p, page_at(g, p).stamp
 
 
 cdef int32_t log_part(State *s, Pool *g, int32_t source, int32_t p, int32_t tokens) noexcept nogil:
@@ -21,22 +14,6 @@ cdef int32_t log_part(State *s, Pool *g, int32_t source, int32_t p, int32_t toke
     return t
 
 
-cdef inline void note_move(Pool *g, int32_t p, int32_t source, int32_t target) noexcept nogil:
-    """A page has its hottest copy in another tier: it may cover its parent, or not any more."""
-    if g.cells != NULL and page_at(g, p).node >= 0:
-        child_moved(g, page_at(g, p).node, source, target)
-
-
-cdef void offload_to(State *s, Pool *g, int32_t p, int32_t t, int32_t slot, int32_t u, int32_t room) noexcept nogil:
-    """An idle page that has just lost (t, slot), its only copy outside the slow tier, goes on at (u, room)."""
-    log_copy(s, g, OFFLOAD, p, t, slot, u, room)
-    put_copy(g, p, u, room)
-    list_idle(g, u, page_at(g, p), UNKNOWN)
-    log_page(s, g, page_at(g, p), MOVED, t, u)
-    note_move(g, p, t, u)
-    g.counters[OFFLOADED] += 1
-
-
 cdef inline void lift(Pool *g, int32_t t, int32_t p) noexcept nogil:
     """An idle page loses its hottest copy."""
     cdef Page *page = page_at(g, p)
@@ -48,7 +25,7 @@ cdef inline void lift(Pool *g, int32_t t, int32_t p) noexcept nogil:
 
 
 cdef inline void bury(State *s, Pool *g, int32_t p, int32_t why) noexcept nogil:
-    """What is known of a page that leaves the tree is kept; of a partial block nothing is."""
+    """Remember a page that leaves the tree; of a partial block nothing is kept."""
     cdef int32_t node = page_at(g, p).node
     cdef uint64_t key = key_at(&s.tree, node), above = key_at(&s.tree, at(&s.tree, node).parent)
     if g.ghosts == NULL or at(&s.tree, node).size != s.block_size:
@@ -56,11 +33,12 @@ cdef inline void bury(State *s, Pool *g, int32_t p, int32_t why) noexcept nogil:
     if g.cells != NULL:
         remember(g.cells, p, key ^ g.salt, above ^ g.salt, s.admissions, why)
     else:
-        add_ghost(g.ghosts, key ^ g.salt, above ^ g.salt, s.now, s.admissions, why)
+        add_ghost(g.ghosts, key ^ g.salt, above ^ g.salt, s.now, s.admissions, why,
+                  NEVER if page_at(g, p).claimed & UNWANTED else 0)
 
 
 cdef void unbury(State *s, Pool *g, int32_t node) noexcept nogil:
-    """The page of a node goes for another reason: what is remembered of an older one is not so any more."""
+    """The page of a node goes for another reason: what is remembered of an older one no longer holds."""
     cdef uint64_t[MAX_HIDDEN + 1] keys
     cdef int32_t count
     if g.cells == NULL and g.ghosts != NULL and g.ghosts.count and at(&s.tree, node).size == s.block_size:
@@ -74,12 +52,75 @@ cdef inline void fetch_key(State *s, int32_t node) noexcept nogil:
         touch(s.tree.index + home_of(&s.tree, at(&s.tree, node).key))
 
 
+cdef inline void pass_block(State *s, Pool *g, int32_t n, int32_t way) noexcept nogil:
+    """Pages that other windows have of a block go before others where requests resume farther below than they read."""
+    cdef int32_t i, p
+    cdef Pool *other
+    for i in range(s.num_groups):
+        other, p = s.pools + i, at(&s.tree, n).page[i]
+        if p >= 0 and other.ranked and other != g and way >= other.tail and not is_sink(&s.tree, n, other.sink):
+            pass_over(other, p)
+
+
+cdef void pass_useless(State *s, Pool *g, int32_t n) noexcept nogil:
+    """A page of this block is gone (-1: of none), which a request read that resumed there or a few blocks below: what
+    other windows keep for such requests alone goes before others, the last first. Where nothing is left of the block,
+    its text ends earlier now."""
+    cdef Tree *t = &s.tree
+    cdef int32_t low = n, depth = 0, way, below
+    if n < 0 or s.most_read == 0 or at(t, n).size == 0:
+        return
+    while depth < g.tail - 1:
+        below = only_child(t, low)
+        if below < 0:
+            break
+        low, depth = below, depth + 1
+    way = way_below(t, low, s.most_read)
+    while depth > -s.most_read:           # 0: at the block; less: above it
+        if not is_lost(t, low):
+            if depth < 0:
+                return
+            way = 0
+        pass_block(s, g, low, way)
+        below, low, depth, way = low, at(t, low).parent, depth - 1, min(way + 1, s.most_read)
+        if depth < 0 and (at(t, low).flags & ROOT or only_child(t, low) != below):
+            return
+
+
+cdef void cut_off_from(State *s, Pool *g, int32_t n) noexcept nogil:
+    """Uncovered pages of groups that need all blocks, at a block that is a window's or a snapshot's and where it is
+    read."""
+    cdef int32_t i, k
+    for k in range(g.tail):
+        for i in range(s.num_groups):
+            if s.pools[i].reads and at(&s.tree, n).page[i] >= 0:
+                cut_off(s.pools + i, at(&s.tree, n).page[i])
+        n = only_child(&s.tree, n)
+        if n < 0:
+            return
+
+
+cdef inline int32_t cut_off_below(State *s, Pool *g, int32_t p) noexcept nogil:
+    """A page goes that a request might have resumed with: none can resume at its block now, nor so near below it that
+    its group reads the block there. What groups that need all blocks keep for that is of no use. The block, if so; or
+    -1."""
+    cdef Page *page = page_at(g, p)
+    if g.tail < 1 or g.cells == NULL or page.claimed & NEEDED == 0 or at(&s.tree, page.node).size < s.block_size:
+        return -1
+    at(&s.tree, page.node).page[g.index] = -1
+    cut_off_from(s, g, page.node)
+    return page.node
+
+
 cdef inline void drop_page(State *s, Pool *g, int32_t p, int32_t tier) noexcept nogil:
     """The last copy of an idle page, in `tier`, is gone."""
+    cdef int32_t node
     if g.cells != NULL:
         fetch_key(s, at(&s.tree, page_at(g, p).node).parent)   # mostly the next to go
     bury(s, g, p, EVICTED)
+    node = cut_off_below(s, g, p)
     detach(s, g, p, tier)
+    pass_useless(s, g, node)
     push_page(g, p)
     g.counters[DROPPED] += 1
 
@@ -100,11 +141,6 @@ cdef int32_t soft_room(State *s, Pool *g, int32_t u, int32_t slot) noexcept nogi
     page_at(g, p).slot[u] = -1
     g.tiers[u].slots[slot].page = -1
     return slot
-
-
-cdef inline int32_t num_fast(Pool *g) noexcept nogil:
-    """Tiers that plans of steps read and write."""
-    return g.num_tiers if g.slow < 0 else g.slow
 
 
 cdef bint is_worth_copying(State *s, Pool *g, int32_t p) noexcept nogil:
@@ -130,7 +166,7 @@ cdef void demote(State *s, Pool *g, int32_t p, int32_t t) noexcept nogil:
 
 cdef bint offload_somewhere(State *s, Pool *g, int32_t p, int32_t t, int32_t slot) noexcept nogil:
     """An idle page that has just lost (t, slot), its last copy outside the slow tier, goes on in a colder one with room.
-    What making room changes must not take it for a page of the slow tier: it is on its way somewhere."""
+    Making room must not mistake it for a page of the slow tier: it is on its way elsewhere."""
     cdef Page *page = page_at(g, p)
     cdef int32_t hidden = page.slot[g.slow] if g.slow >= 0 else -1, u, room
     cdef bint found = False

@@ -1,5 +1,5 @@
 # Owns: what changed in the slow tier, as arrays: slots whose page went, new pages, the blocks that they need; and the
-# numbers of blocks: one for a block's life, never given again.
+# numbers of blocks: one for a block's life, never reused.
 # Does not know: who keeps them.
 
 cdef struct Fresh:            # blocks that have just got their numbers, parents first

@@ -1,6 +1,6 @@
-# Owns: slots for the pages of one call, many at a time: what evicting them touches is fetched together, and what an order
-# and its counts lose is taken off once. Each page is then evicted where its slot is used, so that all happens in the
-# order in which slots taken one by one would have it.
+# Owns: slots for the pages of one call, many at a time: what evicting them touches is fetched together, and what an
+# order and its counts lose is taken off once. Each page is then evicted where its slot is used, so that all happens in
+# the same order as with slots taken one by one.
 # Does not know: whose pages are made; callers have made sure that something is available and that the log has room.
 
 
@@ -80,7 +80,7 @@ cdef inline int32_t settle_pair(State *s, Pool *g, int32_t slot, int32_t dropped
 
 cdef inline bint has_pairs(Pool *g) noexcept nogil:
     """Whether what leaves the device goes down to a host, in an order in which nothing is passed."""
-    return g.num_tiers == 2 and g.owners == NULL and not g.ranked and not g.overtakes
+    return g.num_tiers == 2 and g.owners == NULL and not g.ranked and not g.overtakes and not g.reads
 
 
 cdef int32_t cut_all_pairs(State *s, Pool *g, int32_t wanted) noexcept nogil:
@@ -97,7 +97,7 @@ cdef int32_t cut_all_pairs(State *s, Pool *g, int32_t wanted) noexcept nogil:
 cdef int32_t take_some(State *s, Pool *g, int32_t t, int32_t wanted, int32_t *pages, int32_t *slots) noexcept nogil:
     """Up to `wanted` slots of any tier, and pages to be renewed in them; how many, 0 when there are none. In the adaptive
     order many at a time where they are full and what they hold goes for good."""
-    cdef int32_t count, i
+    cdef int32_t count, i, node
     if g.cells == NULL or g.owners != NULL or g.slow >= 0 or t < g.num_tiers - 1 or not is_full_tier(g, t):
         slots[0] = take_in(s, g, t)
         if slots[0] >= 0:
@@ -106,17 +106,25 @@ cdef int32_t take_some(State *s, Pool *g, int32_t t, int32_t wanted, int32_t *pa
     count = cut_cells(s, g, t, wanted, slots)
     for i in range(count):
         pages[i] = g.tiers[t].slots[slots[i]].page
+        node = cut_off_below(s, g, pages[i])
         leave_node(s, g, pages[i], t)
+        pass_useless(s, g, node)
     g.counters[DROPPED] += count
     return count
 
 
+cdef inline bint is_read_beside(Pool *g) noexcept nogil:
+    """Whether pages of a window may be of no use when one of another window or a snapshot goes."""
+    return g.ranked and g.cells != NULL and g.tree.num_tails > 1
+
+
 cdef int cut_run(State *s, Pool *g) noexcept nogil:
     """Fill the pool's run with slots for the pages of the present call, at most `to_cut`; -1 when there are none. With
-    more tiers than two, or groups, they are taken one by one: an eviction may change the order there."""
+    more tiers than two, or groups, they are taken one by one: an eviction may change the order there. So may one of a
+    window or a snapshot, in whichever pool: it leaves others without use."""
     cdef int32_t wanted = <int32_t> min(g.to_cut, <int64_t> MAX_RUN)
     g.run_at = g.run_end = 0
-    if g.num_tiers > 1 or g.owners != NULL:
+    if g.num_tiers > 1 or g.owners != NULL or g.reads or is_read_beside(g):
         g.num_paired = cut_all_pairs(s, g, wanted) if has_pairs(g) else 0
         g.run_end = g.num_paired
         if g.run_end == 0:
@@ -133,14 +141,16 @@ cdef int cut_run(State *s, Pool *g) noexcept nogil:
 cdef inline int32_t next_in_run(State *s, Pool *g, int32_t *slot) noexcept nogil:
     """The next slot of a run that is not used up, and the page to be made in it: the one dropped for it, whose id would
     be freed and handed out again at once, or a free one."""
-    cdef int32_t i = g.run_at, p
+    cdef int32_t i = g.run_at, p, node
     slot[0] = g.run[i]
     g.run_at += 1
     if i < g.num_paired:
         return settle_pair(s, g, slot[0], g.dropped[i])
     p = g.tiers.slots[slot[0]].page
     if p >= 0:
+        node = cut_off_below(s, g, p)
         leave_node(s, g, p, 0)
+        pass_useless(s, g, node)
         g.counters[DROPPED] += 1
         return p
     return free_id(g)

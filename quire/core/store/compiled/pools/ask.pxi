@@ -16,6 +16,7 @@ cdef struct Ask:              # what a row shall get when it is settled
     Want *wants               # per group
     Pool *inside              # the group in which columns get pages that the step writes itself; NULL: what `wants` says
     int32_t num_inside        # so many; they are in `path`
+    int32_t beside            # the last of them is given up first, unless so many slots are left beside them; -1: it is not
     int32_t peak              # pages reserved there afterwards
     const int16_t *priorities # per block, -1: none; or NULL
     const int64_t *durations

@@ -84,6 +84,14 @@ cdef int check_end(State *s, int32_t row, int32_t end) except -1:
     return 0
 
 
+cdef int check_back(State *s, int32_t row, int32_t end) except -1:
+    """What a live row was handed out from `end` on can be taken back."""
+    check_live(s, row)
+    if not s.computed[row] <= end <= s.handed[row]:
+        raise ValueError(f"row {row} cannot be taken back to {end}")
+    return 0
+
+
 cdef int check_moves(State *s, int64_t slots) except -1:
     """Room in the log for the moves that taking so many slots may cause."""
     if moves_reserve(&s.log, slots * s.num_tiers + s.num_groups):
@@ -91,9 +99,9 @@ cdef int check_moves(State *s, int64_t slots) except -1:
     return 0
 
 
-cdef int check_needs(State *s) except -1:
-    """Room for the moves of what has been counted in `needs`."""
-    cdef int64_t total = 0
+cdef int check_needs(State *s, int64_t more=0) except -1:
+    """Room for the moves of what has been counted in `needs`, and for so many more."""
+    cdef int64_t total = more
     cdef int32_t i
     for i in range(s.num_groups):
         total += s.needs[i]

@@ -20,12 +20,15 @@ cdef int state_open(State *s, bint events, Py_ssize_t max_events) except -1:
     s.wants = <Want *> malloc(s.num_groups * sizeof(Want))
     s.stakes = <Stake *> calloc(stakes, sizeof(Stake))
     s.written = <int32_t *> calloc(stakes, 4)
+    s.touched = <int32_t *> calloc(stakes, 8)
     s.edge = <int32_t *> calloc(rows, 4)
+    s.prompt = <int32_t *> calloc(rows, 4)
     s.due = <int32_t *> calloc(rows, 4)
     s.opening = <uint32_t *> calloc(rows, 4)
     s.crossing = <int32_t *> malloc(4 * rows)
     if not (s.pools and s.rooms and s.before and s.rows and s.sights and s.spares and s.path and s.runs and s.needs and s.crossing
-            and s.wants and s.stakes and s.written and s.edge and s.due and s.opening):
+            and s.wants and s.stakes and s.written and s.touched and s.edge and s.prompt and s.due
+            and s.opening):
         raise MemoryError("no memory for the rows")
     if tree_open(&s.tree, s.block_size, s.num_groups, events) or log_open(&s.log, s.num_groups, events, max_events):
         raise MemoryError("no memory for the tree")
@@ -61,17 +64,20 @@ cdef void state_close(State *s) noexcept:
     free(s.wants)
     free(s.stakes)
     free(s.written)
+    free(s.touched)
     free(s.edge)
+    free(s.prompt)
     free(s.due)
     free(s.opening)
     free(s.crossing)
 
 
 cdef list row_arrays(State *s):
-    """[length, handed, computed, committed], each int32 [rows]."""
-    cdef list arrays = [np.zeros(s.num_rows, np.int32) for _ in range(4)]
+    """[length, handed, computed, committed, launched], each int32 [rows]."""
+    cdef list arrays = [np.zeros(s.num_rows, np.int32) for _ in range(5)]
     s.length, s.handed = <int32_t *> memory_of(arrays[0]), <int32_t *> memory_of(arrays[1])
     s.computed, s.committed = <int32_t *> memory_of(arrays[2]), <int32_t *> memory_of(arrays[3])
+    s.launched = <int32_t *> memory_of(arrays[4])
     return arrays
 
 
@@ -106,10 +112,15 @@ cdef tuple counter_arrays(State *s):
 cdef int set_group(State *s, int32_t index, numbers) except -1:
     """What a group needs and keeps: tail, sink, keep, every, extra, current."""
     cdef Pool *g = s.pools + index
+    cdef int32_t *tails
     g.tail, g.sink, g.keep, g.every, g.extra, g.current = numbers
     if not makes_sense(g):
         raise ValueError(f"group {index}: {numbers}: a number is out of range, or does not go with another")
     g.leaves_only = g.tail < 0
+    if g.tail >= 0:
+        tails = s.tree.states + s.num_groups + 2 * s.tree.num_tails
+        tails[0], tails[1] = index, g.tail
+        s.tree.num_tails += 1
     s.mixed = s.mixed or g.tail >= 0
     s.bounded = s.bounded or g.keep >= 0
     s.num_current += g.current
@@ -119,7 +130,19 @@ cdef int set_group(State *s, int32_t index, numbers) except -1:
     return 0
 
 
-cdef void set_ranked(State *s) noexcept nogil:
+cdef void set_kinds(State *s, int32_t spacing) noexcept nogil:
+    """What guessed resume points take: of each window the pages before it, of each state one."""
+    cdef int64_t windows = 0, pages = 0, slots = 0
+    cdef int32_t i
+    for i in range(s.num_groups):
+        if s.pools[i].tail >= 0:
+            windows += s.num_current == 0
+            pages += s.pools[i].tail
+            slots = slots if slots else s.pools[i].num_pages
+    kinds_open(&s.tree.kinds, spacing, windows, pages, max(slots, <int64_t> 1), s.num_groups)
+
+
+cdef void set_ranked(State *s, int32_t spacing) noexcept nogil:
     """In an order that ranks: pages of windows and snapshots may be passed."""
     cdef int32_t i
     for i in range(s.num_groups):
@@ -128,6 +151,9 @@ cdef void set_ranked(State *s) noexcept nogil:
         if s.pools[i].ranked:
             s.most_read = max(s.most_read, s.pools[i].tail)
         s.asks = s.asks or (s.pools[i].ranked and s.num_current == 0)
+        s.has_kinds = s.has_kinds or s.pools[i].ranked or s.pools[i].overtakes
+        s.pools[i].reads = s.pools[i].leaves_only and s.pools[i].cells != NULL and s.mixed
+    set_kinds(s, spacing)
 
 
 cdef int32_t num_near(Pool *g) noexcept nogil:

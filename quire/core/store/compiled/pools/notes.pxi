@@ -1,5 +1,5 @@
-# Owns: which slots of the slow tier have changed since somebody was told, and what was told: two bits for each, however
-# long nobody asks.
+# Owns: which slots of the slow tier have changed since the last report, and what was reported: two bits for each,
+# however long no report is taken.
 # Does not know: pages but for their groups.
 
 cdef struct Notes:
@@ -29,7 +29,7 @@ cdef Py_ssize_t notes_bytes(Notes *e) noexcept nogil:
 
 
 cdef inline void mark_changed(Notes *e, int32_t slot) noexcept nogil:
-    """What is in the slot may not be what was told of it."""
+    """The slot may no longer hold what was reported of it."""
     e.changed[slot >> 6] |= <uint64_t> 1 << (slot & 63)
 
 
@@ -38,25 +38,25 @@ cdef inline bint is_told(Notes *e, int32_t slot) noexcept nogil:
 
 
 cdef inline void set_told(Notes *e, int32_t slot, bint told) noexcept nogil:
-    """Whether the slot was last told to hold a page."""
+    """Whether the slot was last reported to hold a page."""
     e.told[slot >> 6] &= ~(<uint64_t> 1 << (slot & 63))
     e.told[slot >> 6] |= <uint64_t> told << (slot & 63)
 
 
 cdef inline int32_t told_group(Notes *e, int32_t slot, int32_t alone) noexcept nogil:
-    """The group of the page that a slot was told to hold; `alone`: the only one there is."""
+    """The group of the page that a slot was reported to hold; `alone`: the only one there is."""
     return alone if e.groups == NULL else e.groups[slot]
 
 
 cdef inline void tell_page(Notes *e, int32_t slot, int32_t group) noexcept nogil:
-    """The slot is told to hold a page of a group."""
+    """The slot is reported to hold a page of a group."""
     set_told(e, slot, True)
     if e.groups != NULL:
         e.groups[slot] = <uint16_t> group
 
 
 cdef list take_changed(Notes *e):
-    """Slots that have changed, ascending, which is told then."""
+    """Slots that have changed since the last report, ascending; they count as reported then."""
     cdef list slots = []
     cdef int32_t word
     for word in range(e.num_words):

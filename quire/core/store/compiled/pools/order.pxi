@@ -10,14 +10,17 @@ cdef enum:
     COVERED = 204             # in the adaptive order: pages with a child that needs them
     NUM_CLASSES = 205
     CLASS_WORDS = 4           # of a bitmap of them
-    LIST_WORDS = 11           # of a bitmap of the lists of a level
-    NUM_LISTS = 641           # of a level: pages that are passed, then cells
+    LIST_WORDS = 18           # of a bitmap of the lists of a level
+    NUM_LISTS = 1121          # of a level: pages that are passed, then cells
 
 cdef enum:                    # what is known of a page that is to be listed
     UNKNOWN = 0
     IS_COVERED = 1
     IS_PASSED = 2
     IS_NEEDED = 3             # not passed
+
+cdef enum:
+    IN_RELEASE_ORDER = 1      # the number of an order
 
 cdef int64_t UNSEEN = -(2**63)
 

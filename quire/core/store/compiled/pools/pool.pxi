@@ -3,7 +3,7 @@
 
 
 cdef inline void note_slot(Pool *g, int32_t t, int32_t slot) noexcept nogil:
-    """What is to be told of a slot of the slow tier has changed."""
+    """What is to be reported of a slot of the slow tier has changed."""
     if g.notes != NULL and slot >= 0 and t == g.slow:
         mark_changed(g.notes, slot)
 
@@ -110,7 +110,7 @@ cdef inline void free_page(Pool *g, int32_t p, bint listed) noexcept nogil:
 
 
 cdef void free_unused(Pool *g, int32_t p) noexcept nogil:
-    """A page outside the tree that nobody holds or claims goes back. Apart: it is seldom called."""
+    """A page outside the tree without holders and claims goes back. Apart: it is seldom called."""
     free_page(g, p, False)
 
 
@@ -179,10 +179,10 @@ cdef inline void rewind_idle(Pool *g, int32_t t, int32_t p) noexcept nogil:
     """An idle page whose hottest copy is in tier t may be taken again: it may lie before the cursor."""
     if g.cells == NULL:
         rewind(g.tiers + t, class_of_idle(page_at(g, p)))
-    elif memory_at(g.cells, p).kind == COVERED:
+    elif memory_at(g.cells, p).kind == IN_COVERED:
         rewind(g.tiers + t, COVERED)
     else:
-        rewind_cell(g.tiers + t, memory_at(g.cells, p).kind)
+        rewind_cell(g.tiers + t, kind_of(g, page_at(g, p)))
 
 
 cdef inline void unclaim_page(Pool *g, int32_t p) noexcept nogil:
@@ -197,8 +197,57 @@ cdef inline void unclaim_page(Pool *g, int32_t p) noexcept nogil:
         rewind_idle(g, hottest(g, page), p)
 
 
+cdef inline void put_unwanted(Page *page, bint unwanted) noexcept nogil:
+    """An unlisted page becomes unwanted, or wanted again."""
+    page.claimed = page.claimed & ~<uint32_t> UNWANTED | NEEDED
+    if unwanted:
+        page.claimed |= UNWANTED
+
+
+cdef void hear_page(Pool *g, int32_t p, int32_t back) noexcept nogil:
+    """A hint says when a page comes back (0: unknown): an idle page goes to where it belongs then."""
+    cdef Page *page = page_at(g, p)
+    cdef bint unwanted = g.hears and back + HINT_SHIFT == NEVER, idle = page.holders == 0 and page.node >= 0
+    if g.cells != NULL:
+        if tell(g.cells, p, back) and idle:
+            relist(g, hottest(g, page), page)
+    elif unwanted != (page.claimed & UNWANTED != 0):
+        if idle:
+            leave_idle(g, hottest(g, page), page)
+        put_unwanted(page, unwanted)
+        if idle:
+            enter_idle(g, hottest(g, page), page, UNKNOWN)
+
+
+cdef inline int32_t hint_of(Pool *g, Page *page) noexcept nogil:
+    """The hint that a page is ranked by, 0: none."""
+    if g.cells != NULL:
+        return hint_in(class_in(memory_behind(g, page)))
+    return NEVER - HINT_SHIFT if page.claimed & UNWANTED else 0
+
+
+cdef inline void end_hint(Pool *g, int32_t p) noexcept nogil:
+    """A page is used: the hint given for it ends."""
+    cdef int32_t hint = hint_of(g, page_at(g, p))
+    if hint:
+        g.counters[FOUND_AGAIN + hint] += 1
+        if g.cells == NULL:
+            hear_page(g, p, 0)
+
+
+cdef void use_page(Pool *g, int32_t p) noexcept nogil:
+    """An admission found a page."""
+    if g.hinted:
+        end_hint(g, p)
+    if g.cells == NULL:
+        return
+    if memory_at(g.cells, p).reuse & WATCHED:
+        find_watched(&g.cells.rival, key_at(g.tree, page_at(g, p).node) ^ g.salt)
+    use(g.cells, p)
+
+
 cdef inline void keep_page(Pool *g, int32_t p) noexcept nogil:
-    """Its copies below the device stay where they are: nobody takes their slots. With one tier there are none."""
+    """Its copies below the device stay where they are: their slots are not taken. With one tier there are none."""
     if g.stays != NULL:
         g.stays[p] += 1
 
@@ -233,6 +282,18 @@ cdef void count_pages(Pool *g, int64_t *census) noexcept nogil:
         if page_at(g, p).holders >= 0 and page_at(g, p).node >= 0:
             census[cell(g.cells, p)] += step
         p += step
+
+
+cdef void set_rank(Pool *g, const int32_t *cells, bint recency) noexcept nogil:
+    """The order in which cells are evicted, in every tier; `recency`: from now on all pages join those of one class."""
+    cdef int32_t i, t
+    g.cells.falls += recency and not g.cells.recency
+    g.cells.recency = recency
+    for i in range(NUM_CELLS):
+        g.cells.list_at[i + 1] = cells[i] + 1
+        g.cells.rank_of[cells[i] + 1] = i + 1
+    for t in range(g.num_tiers):
+        order_ranked(g.tiers + t, g.cells)
 
 
 cdef int level_open(Pool *g, int32_t priority) noexcept nogil:

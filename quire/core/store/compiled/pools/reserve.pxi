@@ -11,6 +11,7 @@ cdef struct Stake:            # of a row in a group
     int32_t kept              # own pages that holds keep when they leave: as many more are reserved
     int32_t reserve           # of those, kept free for it
     int32_t fresh             # class of its new pages in the adaptive order
+    int32_t followed          # there: a hint said that the last known page of its prompt comes back
 
 
 cdef inline void renew_reserve(Pool *g, Stake *stake) noexcept nogil:

@@ -3,6 +3,8 @@
 
 cdef enum:
     NO_LENGTH = -2
+    MOST_NAMED = 64           # depths of a row at which others may be expected to resume
+    NO_DEPTH = 0x7FFFFFFF
 
 cdef enum:
     UNKNOWN_ROW = -2          # why a batch is refused
@@ -22,7 +24,7 @@ cdef struct Row:              # what every decode step touches comes first
     char keep                 # 0: it never commits
     char ahead                # it was given more than it has computed: a current page is not that of `computed`
     int32_t root
-    int32_t reached           # as far as tokens were handed out and taken back since, or have slots and are not told
+    int32_t reached           # as far as tokens were handed out and taken back since
     int32_t twins             # private pages whose block has another page
     int32_t priority          # of pages the row grows by
     int64_t duration
@@ -32,6 +34,9 @@ cdef struct Sight:            # what a row knows of resume points; apart, since 
     int64_t turns             # of the tree, when it was last seen where the last one above its tip is
     int32_t point             # blocks before that; 0: it is too far away to matter
     int32_t edge              # blocks after which the same prompt could begin again
+    int32_t begun             # blocks of its hit
+    int32_t num_named         # depths at which its caller expects others to resume
+    int32_t[MOST_NAMED] named
 
 cdef struct State:
     int32_t block_size
@@ -46,6 +51,7 @@ cdef struct State:
     int32_t bounded           # columns leave the rows of some group
     int32_t num_current       # groups with a current page
     int32_t most_read         # blocks that a window reads before a point, at most; 0: nobody ranks
+    int32_t has_kinds         # of resume points that are guessed or named: some group's pages are ranked by them
     int32_t asks              # it matters where prompts end that are asked for again: windows resume there
     int32_t inherit           # a replaced page's copies may be trusted: no plan is under way
     int32_t open_claims       # hits that claim something
@@ -67,18 +73,22 @@ cdef struct State:
     int32_t *written          # [rows, groups]: what columns before it hold a step of the prompt writes itself; apart, as
                               # only current pages have such
     int32_t *edge             # per row: the longest it can be without another column; NO_LENGTH: a prompt is under way
+    int32_t *prompt           # per row: tokens before it are handed out by admission, in parts
     int32_t *due              # per row: computed tokens that make another block; NO_LENGTH: a commit has more to do
     uint32_t *opening         # per row: what its first block can be told from others' by, 0: nobody has looked yet
     int32_t *length           # NumPy memory, per row
-    int32_t *handed           # tokens that were handed out to be computed: from `computed` up to `length`
+    int32_t *handed           # tokens that were handed out to be computed, places of tokens that come too
+    int32_t *launched         # of those: steps in flight compute up to here; 0: none does
     int32_t *computed
     int32_t *committed
     int32_t *path             # scratch: nodes, one per column
     int32_t *runs             # scratch: two per group
     int64_t *needs            # scratch: one per group
     Want *wants               # scratch: one per group
+    int32_t *touched          # [rows, groups, 2]: columns [first, last) whose slots may not be as was told; last 0: none
     int32_t *crossing         # scratch: places in a batch whose rows cross a block edge
     int32_t num_crossing
+    const int32_t *more       # by place in the batch that grows: tokens that come; NULL: as many for every row
     Tree tree
     Log log
     int32_t slow              # the tier that no step waits for, the coldest; -1: there is none
@@ -179,7 +189,7 @@ cdef inline void set_edge(State *s, int32_t row) noexcept nogil:
     """After a change of the row's capacity or reserve, or of what is handed out."""
     cdef int64_t edge = 0x7FFFFFFF
     cdef int32_t i
-    cdef bint under_way = s.handed[row] < s.length[row]
+    cdef bint under_way = s.handed[row] < s.prompt[row]
     for i in range(s.num_groups):
         edge = min(edge, edge_of(s.pools + i, s.pools[i].capacity[row], s.block_size))
         under_way = under_way or stake_of(s, s.pools + i, row).peak > 0
@@ -205,13 +215,13 @@ cdef inline void set_due(State *s, int32_t row) noexcept nogil:
 
 
 cdef inline void hand_out(State *s, int32_t row, int32_t end) noexcept nogil:
-    """The row's tokens before `end` are being computed, or will come."""
-    s.handed[row] = end
+    """The row's tokens before `end` are being computed, or will come; the others are parts of a prompt."""
+    s.handed[row], s.prompt[row] = end, s.length[row]
     set_edge(s, row)
 
 
 cdef inline bint is_past(State *s, int32_t row) noexcept nogil:
-    """Whether a step may have gone on behind what is told: what is current is then not that of `computed`."""
+    """Whether a step may have gone on behind what was reported: what is current is then not that of `computed`."""
     return s.rows[row].ahead or max(s.handed[row], s.rows[row].reached) > s.computed[row]
 
 
@@ -227,8 +237,16 @@ cdef inline void set_tip(State *s, int32_t row, int32_t node) noexcept nogil:
             prune(&s.tree, old)
 
 
+cdef inline void mark_cell(State *s, Pool *g, int32_t row, int32_t first, int32_t last) noexcept nogil:
+    """Columns [first, last) of a row, at least one, have got other slots."""
+    cdef int32_t *touched = s.touched + 2 * (<Py_ssize_t> row * s.num_groups + g.index)
+    touched[0] = min(touched[0], first) if touched[1] else first
+    touched[1] = max(touched[1], last)
+
+
 cdef inline void set_column(State *s, Pool *g, int32_t row, int32_t column, int32_t p) noexcept nogil:
     """The row has page p (-1: none) in that column."""
+    mark_cell(s, g, row, column, column + 1)
     pages_of(s, g, row)[column] = p
     slots_of(s, g, row)[column] = -1 if p < 0 else page_at(g, p).slot[0]
 

@@ -3,7 +3,7 @@
 #
 #     buckets ──► cards: hash, holders (worker, tier, priority, at) ◄──at── stock of a worker: its cards, sums by tier
 #
-# What workers have is what takes memory, and forgetting a worker walks its own list.
+# Memory goes by what workers have, and forgetting a worker walks only its own list.
 
 cdef enum:
     LEDGER_TIERS = 8

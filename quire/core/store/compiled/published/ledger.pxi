@@ -1,4 +1,5 @@
-# Owns: Ledger: who has which published page, in which tier, as records tell it; and the walk along a prompt's hashes.
+# Owns: Ledger: which worker has which published page, in which tier, according to the records; and the walk along a
+# prompt's hashes.
 # Does not know: batches, gaps, sockets: the caller says what to apply.
 
 cdef enum:
@@ -23,7 +24,7 @@ cdef void mark_tiers(HolderTable *f, const uint64_t *hashes, Py_ssize_t n, const
 
 cdef void count_runs(HolderTable *f, const uint64_t *hashes, Py_ssize_t n, const int32_t *rows,
                      int32_t *found) noexcept nogil:
-    """Who has had every block so far has as many of them as there were."""
+    """A worker that has had every block so far has as many of them as there were."""
     cdef int32_t i = 0
     cdef uint32_t card
     cdef Holder *holder
@@ -109,7 +110,7 @@ cdef class Ledger:
         return 0
 
     def apply(self, Py_ssize_t worker, records, hashes, priorities):
-        """What records tell, in order; how many of them did not fit what was known. All or nothing is applied."""
+        """Apply records in order, all or none; how many of them did not fit what was known."""
         cdef Py_buffer table, names, marks
         cdef Py_ssize_t n, num_hashes
         self.check(worker, 0)
@@ -245,7 +246,7 @@ cdef class Ledger:
         return rows
 
     def runs(self, Py_ssize_t group, hashes, list workers not None):
-        """Of some workers the number of leading blocks each has, and how many in each tier; int32 [workers, 9]."""
+        """For each of some workers, how many leading blocks it has, and how many in each tier; int32 [workers, 9]."""
         cdef Py_buffer names, view
         cdef Py_ssize_t n
         cdef int32_t *rows

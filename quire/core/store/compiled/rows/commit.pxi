@@ -14,7 +14,7 @@ cdef int commit_check(State *s, const int32_t *rows, const int32_t *computed, Py
         row = rows[i]
         if not joins(s, row):
             return UNKNOWN_ROW
-        c = computed[i] if computed != NULL else s.handed[row]
+        c = computed[i] if computed != NULL else min(s.handed[row], s.length[row])
         if computed != NULL and <uint32_t> c > <uint32_t> s.length[row]:      # or is below 0
             why, s.culprit = TOO_LONG, row
         if c < s.due[row]:
@@ -58,17 +58,66 @@ cdef int32_t lowest_offer(State *s, int32_t row, int32_t last) noexcept nogil:
     return low
 
 
+cdef int32_t next_depth(State *s, Sight *sight, int32_t depth, int32_t nth) noexcept nogil:
+    """The next depth behind one at which a prompt may have a point of some kind; `nth`: named ones were passed."""
+    cdef Kinds *k = &s.tree.kinds
+    cdef int32_t found = NO_DEPTH
+    if k.spacing and depth < sight.edge:
+        found = min(sight.edge, depth + k.spacing - depth % k.spacing)
+        if not k.apart:
+            found = min(found, max(depth + 1, sight.edge - FARTHEST))
+    return min(found, sight.named[nth]) if nth < sight.num_named else found
+
+
+cdef void set_kinds_along(State *s, Sight *sight, int32_t first, int32_t last, int32_t made, int32_t *path) noexcept nogil:
+    """Nodes of blocks [first, last) of a text are points of their kinds; those from `made` on are new."""
+    cdef int32_t depth = first, nth = 0
+    cdef bint named
+    while nth < sight.num_named and sight.named[nth] <= first:
+        nth += 1
+    while True:
+        depth = next_depth(s, sight, depth, nth)
+        if depth > last:
+            return
+        named = nth < sight.num_named and sight.named[nth] == depth
+        nth += named
+        set_kind(&s.tree, path[depth - 1 - first], NAMED if named else kind_at(&s.tree.kinds, depth, sight.edge),
+                 depth <= made)
+
+
 cdef int32_t reach_tip(State *s, int32_t row, int32_t first, int32_t last, int32_t *path) noexcept nogil:
-    """Nodes of the row's blocks [first, last), found or made, go into `path`; the last of them. Where its prompt ends
-    it is seen whether the text was known to go on."""
+    """Nodes of the row's blocks [first, last), found or made, go into `path`; the last of them. Where the row parts from
+    a text that is known something is learned; where its prompt ends it is seen whether the text was known to go on."""
     cdef Row *r = s.rows + row
-    cdef uint64_t seed = seed_of(&s.tree, r.root)
-    cdef int32_t node = r.tip, edge = s.sights[row].edge
+    cdef Tree *t = &s.tree
+    cdef uint64_t seed = seed_of(t, r.root)
+    cdef int32_t node = r.tip, edge = s.sights[row].edge, begin = first, before = t.num_nodes
+    t.parted = -1
     if s.asks and first < edge <= last:
-        node = extend_path(&s.tree, r.text, node, seed, first, edge, path)
-        ask_again(&s.tree, node)
-        path, first = path + edge - first, edge
-    return node if first == last else extend_path(&s.tree, r.text, node, seed, first, last, path)
+        node = extend_path(t, r.text, node, seed, first, edge, path)
+        see_parting(t)
+        ask_again(t, node)
+        begin = edge
+    if begin < last:
+        node = extend_path(t, r.text, node, seed, begin, last, path + begin - first)
+    if s.has_kinds:
+        see_parting(t)
+        if first < edge or s.sights[row].num_named:
+            set_kinds_along(s, s.sights + row, first, last, last - (t.num_nodes - before), path)
+    return node
+
+
+cdef void name_points(State *s, int32_t row, const int32_t *depths, int32_t number) noexcept nogil:
+    """Others may be expected to resume at these depths of a row's prompt, ascending."""
+    cdef int32_t i, depth = s.committed[row], node = s.rows[row].tip
+    if not s.has_kinds or not s.rows[row].keep or node < 0:
+        return
+    s.sights[row].num_named = number
+    memcpy(s.sights[row].named, depths, 4 * number)
+    climb(&s.tree, node, 0, depth, s.path)
+    for i in range(number):
+        if depths[i] <= depth:
+            set_kind(&s.tree, s.path[depths[i] - 1], NAMED, True)
 
 
 cdef int64_t commit_row(State *s, int32_t row, int32_t last) noexcept nogil:
@@ -111,11 +160,12 @@ cdef int64_t commit(State *s, const int32_t *rows, const int32_t *computed, Py_s
     cdef int64_t stored = 0
     cdef Row *r
     for i in range(n if computed == NULL else 0):
-        s.computed[rows[i]] = s.handed[rows[i]]
+        s.computed[rows[i]] = min(s.handed[rows[i]], s.length[rows[i]])
     for i in range(n if computed != NULL else 0):
         s.computed[rows[i]] = max(s.computed[rows[i]], computed[i])
         if computed[i] > s.handed[rows[i]]:
-            hand_out(s, rows[i], computed[i])     # who computes more than it was told says so
+            s.handed[rows[i]] = computed[i]       # `computed` may be more than was handed out
+            set_edge(s, rows[i])
     for k in range(s.num_crossing):
         row = rows[s.crossing[k]]
         r = s.rows + row
@@ -157,3 +207,43 @@ cdef object commit_arrays(State *s, rows, computed, now):
             PyBuffer_Release(&lengths)
     finally:
         PyBuffer_Release(&names)
+
+
+cdef int read_named(State *s, Sight *sight, Text *text, depths) except -1:
+    """Depths that a caller names, checked."""
+    cdef int32_t i, last = 0, number = <int32_t> len(depths)
+    if number > MOST_NAMED:
+        raise ValueError(f"{number} depths are named, at most {MOST_NAMED}")
+    for i in range(number):
+        sight.named[i] = depths[i]
+        if not last < sight.named[i] <= text.length // s.block_size:
+            raise ValueError(f"{list(depths)} are not block edges of {text.length} tokens, ascending")
+        last = sight.named[i]
+    sight.num_named = number
+    return 0
+
+
+cdef int name_depths(State *s, int32_t row, depths) except -1:
+    """The same of a row's prompt: from now on others may be expected there."""
+    cdef Sight sight
+    read_named(s, &sight, s.rows[row].text, depths)
+    name_points(s, row, sight.named, sight.num_named)
+    return 0
+
+
+cdef int commit_again(State *s, int32_t row, int32_t root) except -1:
+    """A row whose blocks were forgotten with everything commits again, under a new root: the next commit offers all."""
+    cdef Row *r = s.rows + row
+    cdef Stake *stake
+    cdef int32_t i
+    if not r.keep or r.tip >= 0:
+        raise ValueError(f"row {row} commits, or never did")
+    if text_keys(r.text, s.committed[row]) or tree_reserve(&s.tree, s.committed[row], r.text.extras != NULL):
+        raise MemoryError("no memory for the nodes of a row")
+    r.root, s.sights[row].turns = root, -1
+    set_tip(s, row, extend_path(&s.tree, r.text, root, seed_of(&s.tree, root), 0, s.committed[row], s.path))
+    for i in range(s.num_groups):
+        stake = stake_of(s, s.pools + i, row)
+        stake.shown = stake.shown if s.pools[i].current else 0
+    set_due(s, row)
+    return 0

@@ -55,6 +55,40 @@ cdef int32_t keep_snapshot(State *s, Pool *g, int32_t row, int32_t column, int32
     return 1
 
 
+cdef bint ends_at_edge(State *s, int32_t row) noexcept nogil:
+    """Whether steps in flight compute all that the row was handed out, and that ends with a block."""
+    cdef int32_t end = s.launched[row]
+    return end > s.computed[row] and end == s.handed[row] and end % s.block_size == 0
+
+
+cdef void keep_ahead(State *s, int32_t row) noexcept nogil:
+    """Before more of a row is handed out: what its steps in flight leave as current is copied into the page of that
+    column. A commit offers it then as it is. Columns that those steps went past hold nothing. Room for the moves is
+    reserved."""
+    cdef int32_t i, p, column = s.launched[row] // s.block_size - 1
+    cdef Pool *g
+    if not ends_at_edge(s, row) or not s.rows[row].keep or s.rows[row].tip < 0:
+        return
+    for i in range(s.num_groups):
+        g = s.pools + i
+        p = pages_of(s, g, row)[column]
+        if not g.current or g.currents[row] < 0 or p < 0 or column < written_of(s, g, row)[0]:
+            continue
+        clear_columns(s, g, row, max(stake_of(s, g, row).front, written_of(s, g, row)[0]), column)
+        copy_whole(s, g, g.currents[row], p)
+        written_of(s, g, row)[0] = column + 1
+
+
+cdef int hand_out_part(State *s, int32_t row, int32_t end) except -1:
+    """A part of the prompt of a live row is handed out."""
+    if s.num_current and moves_reserve(&s.log, s.num_current):
+        raise MemoryError("hand_out: no memory for moves")
+    if s.num_current:
+        keep_ahead(s, row)
+    hand_out(s, row, end)
+    return 0
+
+
 cdef void keep_currents(State *s, int32_t row) noexcept nogil:
     """Before a row goes: what is current at the end of its last block becomes findable, unless something is already, or
     it may have gone on."""

@@ -35,15 +35,19 @@ cdef int64_t extend(State *s, Ask *ask) noexcept nogil:
     return taken
 
 
-cdef int32_t snapshots_to_open(State *s, Pool *g, int32_t row, int32_t count) noexcept nogil:
+cdef int32_t snapshots_to_open(State *s, Pool *g, int32_t row, int32_t count, int32_t beside) noexcept nogil:
     """Keep those of the columns in `path` that get a page: the last without one, as far as there is room; how many.
-    None that was named before: a step that ran then has not written it."""
+    None that was named before: a step that ran then has not written it. With `beside`, the very last is given up first,
+    unless so many slots are left."""
+    cdef int32_t last = s.path[count - 1] if count else -1
     cdef int64_t room = max(0, g.room.available + stake_of(s, g, row).reserve)
     cdef int32_t i, over, holes = 0
     for i in range(count):
         if s.path[i] >= written_of(s, g, row)[0] and pages_of(s, g, row)[s.path[i]] < 0:
             s.path[holes] = s.path[i]
             holes += 1
+    if beside >= 0 and holes and s.path[holes - 1] == last and holes + beside > room:
+        holes -= 1
     over = <int32_t> max(0, holes - room)
     memmove(s.path, s.path + over, 4 * (holes - over))
     return holes - over
@@ -80,7 +84,7 @@ cdef object give_snapshots(State *s, Ask *ask):
         return 0
     retention_check(s, ask)
     keys_check(s, ask.row)
-    count = snapshots_to_open(s, ask.inside, ask.row, ask.num_inside)
+    count = snapshots_to_open(s, ask.inside, ask.row, ask.num_inside, ask.beside)
     check_moves(s, count)
     expect(open_snapshots(s, ask.inside, ask, count, last) == 0, "snapshots")
     return count

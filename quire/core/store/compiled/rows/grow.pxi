@@ -1,4 +1,4 @@
-# Owns: rows that get longer and shorter: columns for coming tokens, tokens taken back.
+# Owns: rows that get longer and shorter: columns for coming tokens, tokens that come, tokens taken back.
 # Does not know: what a token's block becomes; admission, release.
 
 
@@ -28,10 +28,16 @@ cdef inline int count_growth(State *s, int32_t row, int64_t tokens) noexcept nog
     return 0
 
 
-cdef int grow_check(State *s, const int32_t *rows, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
-    """Check a batch, note the rows that need more columns and count the pages for them; nothing changes."""
+cdef inline Py_ssize_t more_of(State *s, Py_ssize_t place, Py_ssize_t k) noexcept nogil:
+    """Tokens that come to the row in this place of the batch."""
+    return k if s.more == NULL else s.more[place]
+
+
+cdef int grow_check(State *s, const int32_t *rows, Py_ssize_t n, Py_ssize_t k, bint known) noexcept nogil:
+    """Check a batch, note the rows that need more columns and count the pages for them; nothing changes. Tokens that are
+    `known` come behind all others, places behind what was handed out."""
     cdef Py_ssize_t i
-    cdef int32_t *length = s.length
+    cdef int32_t *length = s.length if known else s.handed
     cdef int32_t *edge = s.edge
     cdef int32_t row, count = 0
     cdef int why = 0, refusal
@@ -41,8 +47,8 @@ cdef int grow_check(State *s, const int32_t *rows, Py_ssize_t n, Py_ssize_t k) n
         row = rows[i]
         if not joins(s, row):
             return UNKNOWN_ROW
-        if length[row] + k > edge[row]:
-            refusal = count_growth(s, row, length[row] + k)
+        if length[row] + more_of(s, i, k) > edge[row]:
+            refusal = count_growth(s, row, length[row] + more_of(s, i, k))
             if refusal and why != UNDER_WAY:
                 why, s.culprit = refusal, row
             s.crossing[count] = <int32_t> i
@@ -51,41 +57,42 @@ cdef int grow_check(State *s, const int32_t *rows, Py_ssize_t n, Py_ssize_t k) n
     return why
 
 
-cdef void expect_more(State *s, const int32_t *rows, Py_ssize_t n, int32_t k) noexcept nogil:
-    """Rows that got slots for k tokens which nobody has told: a step may compute them before anybody does."""
-    cdef Py_ssize_t i
-    for i in range(n):
-        s.rows[rows[i]].reached = max(s.rows[rows[i]].reached, s.length[rows[i]] + k)
-
-
-cdef int append(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *tokens, Py_ssize_t k) noexcept nogil:
-    """k tokens more for every checked row, NULL: nobody knows them yet; -1 without memory: then nothing has changed."""
-    cdef Py_ssize_t i
+cdef int add_known(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *tokens, Py_ssize_t k) noexcept nogil:
+    """Tokens more for every checked row; -1 without memory: then nothing has changed."""
+    cdef Py_ssize_t i, more
     cdef Text *text
-    if tokens == NULL:
-        expect_more(s, rows, n, <int32_t> k)
-        return 0
     for i in range(n):
+        more = more_of(s, i, k)
         text = s.rows[rows[min(i + 8, n - 1)]].text
         prefetch(text.tokens + text.length)
         text = s.rows[rows[i]].text
-        if k == 1 and text.length < text.token_room and text.extras == NULL:
-            text.tokens[text.length] = tokens[i]
+        if more == 1 and text.length < text.token_room and text.extras == NULL:
+            text.tokens[text.length] = tokens[0]
             text.length += 1
-        elif text_append(text, tokens + i * k, k):
+        elif text_append(text, tokens, more):
             while i > 0:
                 i -= 1
-                s.length[rows[i]] -= <int32_t> k
-                s.handed[rows[i]] -= <int32_t> k
+                s.length[rows[i]] -= <int32_t> more_of(s, i, k)
                 text_truncate(s.rows[rows[i]].text, s.length[rows[i]])
             return -1
-        s.length[rows[i]] += <int32_t> k
-        s.handed[rows[i]] += <int32_t> k          # all before were, or the row would not grow
+        tokens += more
+        s.length[rows[i]] += <int32_t> more
     return 0
 
 
+cdef void hand_out_more(State *s, const int32_t *rows, Py_ssize_t n, Py_ssize_t k, bint known) noexcept nogil:
+    """All that is known of checked rows is handed out, or places more."""
+    cdef Py_ssize_t i
+    for i in range(n if s.num_current else 0):
+        keep_ahead(s, rows[i])
+    for i in range(n if known else 0):
+        s.handed[rows[i]] = max(s.handed[rows[i]], s.length[rows[i]])
+    for i in range(0 if known else n):
+        s.handed[rows[i]] += <int32_t> more_of(s, i, k)
+
+
 cdef int32_t grow_snapshots(State *s, Pool *g, int32_t row, int32_t first, int32_t columns) noexcept nogil:
-    """Pages for the snapshots in [first, columns), as far as there is room: nobody is kept waiting for one."""
+    """Pages for the snapshots in [first, columns), as far as there is room: no request waits for one."""
     cdef int32_t b, p, more = 0
     if not s.rows[row].keep or g.every == 0:
         return 0
@@ -117,18 +124,18 @@ cdef inline int32_t grow_group(State *s, Pool *g, int32_t row, int32_t columns) 
     return more
 
 
-cdef int64_t grow(State *s, const int32_t *rows, Py_ssize_t ahead) noexcept nogil:
-    """New pages for the noted rows of a checked batch, to hold `ahead` tokens beyond their length; how many, or -1."""
-    cdef int32_t i, k, row, more
+cdef int64_t grow(State *s, const int32_t *rows) noexcept nogil:
+    """New pages for the noted rows of a checked batch, to hold what they were handed out; how many, or -1."""
+    cdef int32_t i, c, row, more
     cdef int64_t grown = 0
     cdef Pool *g
     for i in range(s.num_groups):
         s.pools[i].to_cut = 0 if s.pools[i].current else s.needs[i]
-    for k in range(s.num_crossing):
-        row = rows[s.crossing[k]]
+    for c in range(s.num_crossing):
+        row = rows[s.crossing[c]]
         for i in range(s.num_groups):
             g = s.pools + i
-            more = grow_group(s, g, row, <int32_t> columns_of(g, s.length[row] + ahead, s.block_size))
+            more = grow_group(s, g, row, <int32_t> columns_of(g, s.handed[row], s.block_size))
             if more < 0:
                 return -1
             grown += more
@@ -144,6 +151,7 @@ cdef int32_t trim(State *s, int32_t row, int32_t k) noexcept nogil:
     s.rows[row].seat = 0      # it is not as it was seated
     s.opening[row] = 0
     s.length[row] = length
+    s.prompt[row] = min(s.prompt[row], length)
     s.rows[row].reached = max(s.rows[row].reached, s.handed[row])
     s.handed[row] = min(s.handed[row], length)
     s.computed[row] = min(s.computed[row], length)
@@ -160,34 +168,142 @@ cdef int32_t trim(State *s, int32_t row, int32_t k) noexcept nogil:
     return given
 
 
+cdef void take_back(State *s, int32_t row, int32_t end, bint ran) noexcept nogil:
+    """A row's tokens from `end` on are not handed out any more. If a step may have run there, what is current has moved
+    on, and what was kept of it behind `end` is not what a step will make there."""
+    cdef int32_t i
+    if ran:
+        s.rows[row].reached = max(s.rows[row].reached, s.handed[row])
+    for i in range(s.num_groups):
+        written_of(s, s.pools + i, row)[0] = min(written_of(s, s.pools + i, row)[0], end // s.block_size)
+    s.handed[row] = end
+    set_edge(s, row)
+
+
+cdef inline Py_ssize_t before_negative(const int32_t *tokens, Py_ssize_t k) noexcept nogil:
+    """How many tokens come before the first negative one."""
+    cdef Py_ssize_t i = 0
+    while i < k and tokens[i] >= 0:
+        i += 1
+    return i
+
+
+cdef int append(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *tokens, Py_ssize_t k) noexcept nogil:
+    """Tokens that steps have made are known now: of each row those before the first negative one. All rows or none."""
+    cdef Py_ssize_t i, new
+    cdef int32_t row, g
+    cdef Text *text
+    cdef int why = 0
+    s.batch += 1
+    for i in range(n):
+        row, new = rows[i], before_negative(tokens + i * k, k)
+        if not joins(s, row):
+            return UNKNOWN_ROW
+        text = s.rows[row].text
+        for g in range(s.num_groups if new else 0):
+            if columns_of(s.pools + g, text.length + new, s.block_size) > s.num_columns:
+                why, s.culprit = (why if why else TOO_LONG), row
+        if new and s.handed[row] < s.prompt[row]:
+            why, s.culprit = UNDER_WAY, row
+        if new and text_room(text, text.length + new):
+            return NO_MEMORY
+    for i in range(n if not why else 0):
+        text = s.rows[rows[i]].text
+        text_append(text, tokens + i * k, before_negative(tokens + i * k, k))
+        s.length[rows[i]] = <int32_t> text.length
+    return why
+
+
 cdef object grow_batch(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *tokens, Py_ssize_t k):
     cdef int64_t grown
-    refused(s, grow_check(s, rows, n, k), "grow")
+    refused(s, grow_check(s, rows, n, k, tokens != NULL), "grow")
     if lacks_room(s, -1, False):
         return -1
-    check_needs(s)
-    if append(s, rows, n, tokens, k):
+    check_needs(s, n * s.num_current)
+    if tokens != NULL and add_known(s, rows, n, tokens, k):
         raise MemoryError("grow: no memory for tokens")
-    grown = grow(s, rows, 0 if tokens != NULL else k)
+    hand_out_more(s, rows, n, k, tokens != NULL)
+    grown = grow(s, rows)
     expect(grown >= 0, "grow")
     return grown
 
 
-cdef object grow_arrays(State *s, rows, tokens, Py_ssize_t k):
-    """k more tokens for every row, or capacity for them (None)."""
+cdef Py_ssize_t read_counts(State *s, Py_buffer *counts, k, Py_ssize_t n, Py_ssize_t *each) except -1:
+    """Tokens that come to each of n rows, k or, from an array, as many as it says; how many in all."""
+    cdef Py_ssize_t i, total = 0
+    s.more = NULL
+    if isinstance(k, int):
+        each[0] = k
+        if each[0] < 0:
+            raise ValueError(f"grow: k is {k}")
+        return n * each[0]
+    if borrow(counts, k, 4, b"il", "counts") == n:
+        s.more = <const int32_t *> counts.buf
+        for i in range(n):
+            if s.more[i] < 0:
+                break
+            total += s.more[i]
+        else:
+            return total
+    s.more = NULL
+    PyBuffer_Release(counts)
+    raise ValueError(f"grow: {k} tokens for {n} rows")
+
+
+cdef object grow_arrays(State *s, rows, tokens, k):
+    """k more tokens for every row, or for each as many as an array says, or places of such (None)."""
+    cdef Py_buffer names, text, counts
+    cdef Py_ssize_t each = 0, n = borrow(&names, rows, 4, b"il", "rows"), total
+    try:
+        total = read_counts(s, &counts, k, n, &each)
+        if tokens is None:
+            return grow_batch(s, <const int32_t *> names.buf, n, NULL, each)
+        if borrow(&text, tokens, 4, b"il", "tokens") != total:
+            PyBuffer_Release(&text)
+            raise ValueError(f"grow: {k} tokens for each of {n} rows")
+        try:
+            return grow_batch(s, <const int32_t *> names.buf, n, <const int32_t *> text.buf, each)
+        finally:
+            PyBuffer_Release(&text)
+    finally:
+        if s.more != NULL:
+            PyBuffer_Release(&counts)
+            s.more = NULL
+        PyBuffer_Release(&names)
+
+
+cdef object append_arrays(State *s, rows, tokens, Py_ssize_t k):
+    """Tokens that steps have made, up to k a row."""
     cdef Py_buffer names, text
     cdef Py_ssize_t n = borrow(&names, rows, 4, b"il", "rows")
     try:
         if k < 0:
-            raise ValueError(f"grow: k is {k}")
-        if tokens is None:
-            return grow_batch(s, <const int32_t *> names.buf, n, NULL, k)
+            raise ValueError(f"append: k is {k}")
         if borrow(&text, tokens, 4, b"il", "tokens") != n * k:
             PyBuffer_Release(&text)
-            raise ValueError(f"grow: {k} tokens for each of {n} rows")
+            raise ValueError(f"append: up to {k} tokens for each of {n} rows")
         try:
-            return grow_batch(s, <const int32_t *> names.buf, n, <const int32_t *> text.buf, k)
+            refused(s, append(s, <const int32_t *> names.buf, n, <const int32_t *> text.buf, k), "append")
         finally:
             PyBuffer_Release(&text)
+    finally:
+        PyBuffer_Release(&names)
+
+
+cdef object set_launched(State *s, rows, ends):
+    """Steps in flight compute live rows up to `ends`."""
+    cdef Py_buffer names, numbers
+    cdef Py_ssize_t i, n = borrow(&names, rows, 4, b"il", "rows")
+    try:
+        if borrow(&numbers, ends, 4, b"il", "ends") != n:
+            PyBuffer_Release(&numbers)
+            raise ValueError("launch: as many ends as rows")
+        try:
+            for i in range(n):
+                check_live(s, (<const int32_t *> names.buf)[i])
+            for i in range(n):
+                s.launched[(<const int32_t *> names.buf)[i]] = (<const int32_t *> numbers.buf)[i]
+        finally:
+            PyBuffer_Release(&numbers)
     finally:
         PyBuffer_Release(&names)

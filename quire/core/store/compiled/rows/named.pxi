@@ -9,7 +9,7 @@ cdef struct Numbers:          # of one group: blocks, or pages, that a caller na
 
 
 cdef int look_at(Numbers *some, object array, int64_t limit) except -1:
-    """Where the numbers of a caller's int32 array are; he keeps it."""
+    """Where the numbers of a caller's int32 array are; the caller keeps it."""
     cdef Py_buffer view
     cdef Py_ssize_t i
     some.count = borrow(&view, array, 4, b"il", "write: numbers")

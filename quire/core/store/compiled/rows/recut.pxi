@@ -1,5 +1,5 @@
 # Owns: recut: a row gives up what a failed read spoilt.
-# Does not know: who has found out.
+# Does not know: who noticed.
 
 
 cdef inline bint is_read_by_others(Pool *g, int32_t p) noexcept nogil:

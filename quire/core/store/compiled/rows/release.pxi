@@ -1,4 +1,4 @@
-# Owns: how a row ends: what is worth it stays findable, its tail as a partial block; then its pages go.
+# Owns: how a row ends: what is worth keeping stays findable, its tail as a partial block; then its pages go.
 # Does not know: admission.
 
 
@@ -107,9 +107,20 @@ cdef void drop_reserves(State *s, int32_t row) noexcept nogil:
             set_peak(s.pools + i, stake_of(s, s.pools + i, row), 0)
 
 
-cdef void release(State *s, int32_t row, bint tail, bint ahead) noexcept nogil:
+cdef void end_row(State *s, int32_t row, int32_t back, End *end) noexcept nogil:
+    """What is said of a row that ends, and where that was."""
+    cdef int32_t tip = s.rows[row].tip, tail = -1
+    cdef Query q
+    if tip >= 0 and has_tail(s, row, &q):
+        tail = find_child(&s.tree, tip, &q)
+    hint_row(s, row, tail, back)
+    end_of_row(s, row, end)
+
+
+cdef void release(State *s, int32_t row, bint tail, bint ahead, int32_t back, End *end) noexcept nogil:
     """End a row without reserve: keep what is worth keeping, then let go of its pages, last to first. `ahead`: what is
-    current belongs to no block it has computed. Room for one node is reserved."""
+    current belongs to no block it has computed. `end`: where it ends, NULL if nobody asks or says anything. Room for one
+    node is reserved."""
     cdef Row *r = s.rows + row
     cdef Spares *spares
     cdef int32_t i
@@ -125,6 +136,8 @@ cdef void release(State *s, int32_t row, bint tail, bint ahead) noexcept nogil:
     for i in range(s.num_groups if r.keep and r.tip >= 0 else 0):
         if s.pools[i].ranked:
             rank_twins(s, s.pools + i, row, 0, s.committed[row], s.committed[row])
+    if end != NULL:
+        end_row(s, row, back, end)
     set_tip(s, row, -1)
     for i in range(s.num_groups):
         spares = s.spares + row * s.num_groups + i
@@ -133,24 +146,30 @@ cdef void release(State *s, int32_t row, bint tail, bint ahead) noexcept nogil:
             let_go(s.pools + i, spares.pages[spares.count], s.now, UNKNOWN)
         drop_columns(s, s.pools + i, row, 0)
         close_current(s, s.pools + i, row)
-    s.length[row] = s.handed[row] = s.computed[row] = s.committed[row] = 0
+    s.length[row] = s.handed[row] = s.launched[row] = s.computed[row] = s.committed[row] = 0
     r.text = NULL
 
 
-cdef int release_row(State *s, int32_t row, bint tail, int64_t now) except -1:
-    """Commit what a live row has computed if its tail shall be kept, end it, forget its chain."""
+cdef object release_row(State *s, int32_t row, bint tail, int64_t now, int32_t back, bint mark):
+    """Commit what a live row has computed if its tail shall be kept, end it, forget its chain. With `mark`: where it
+    ended, or None if it leaves nothing."""
     cdef int32_t computed = s.computed[row]
+    cdef End end
     cdef bint ahead = s.rows[row].ahead
     if tail:
         refused(s, commit_check(s, &row, &computed, 1), "release")
     if tree_reserve(&s.tree, max(0, computed // s.block_size - s.committed[row]) + 1, s.rows[row].text.extras != NULL):
         raise MemoryError("release: no memory for nodes")
+    if mark and births_open(&s.tree):
+        raise MemoryError("release: no memory to know its end again")
     tell_time(s, now)
     drop_reserves(s, row)
     if tail:
         commit(s, &row, &computed, 1)
-    release(s, row, tail, ahead)
+    release(s, row, tail, ahead, back, &end if back or mark else NULL)
     chain = <object> s.rows[row].chain
     s.rows[row].chain = NULL
     Py_DECREF(chain)
-    return 0
+    if not mark or end.tip < 0:
+        return None
+    return end.tip, s.tree.births[end.tip], end.begun, end.ended

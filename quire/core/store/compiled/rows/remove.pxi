@@ -119,13 +119,13 @@ cdef int32_t clear(State *s) noexcept nogil:
 
 
 cdef bint lose(State *s, Pool *g, int32_t p) noexcept nogil:
-    """A page's bytes are gone: out of the tree with it, and freed unless somebody holds it."""
+    """A page's bytes are gone: out of the tree with it, and freed unless it is held."""
     cdef Page *page = page_at(g, p)
     cdef bint idle = page.node >= 0 and page.holders == 0
     if page.node >= 0:
         bury(s, g, p, SPOILT)
         detach(s, g, p, hottest(g, page))
-    if (page.holders or claims_of(page)) and not (stays_of(g, p) and claims_of(page)):   # else somebody reads them
+    if (page.holders or claims_of(page)) and not (stays_of(g, p) and claims_of(page)):   # else they are being read
         drop_shadows(g, page, hottest(g, page))
     if idle:
         strand_page(g, p)
@@ -133,7 +133,7 @@ cdef bint lose(State *s, Pool *g, int32_t p) noexcept nogil:
 
 
 cdef int32_t forget_below(State *s, int32_t root) noexcept nogil:
-    """Remove all below a root, and all ghosts, which do not tell whose they are; the number of pages detached."""
+    """Remove all below a root, and all ghosts, which do not say whose they are; the number of pages detached."""
     cdef int32_t row, count = 0
     forget_ghosts(s)
     for row in range(s.num_rows):

@@ -1,6 +1,6 @@
 # Owns: blocks and their pages in the slow tier, as an earlier process had them, into an empty store; all or nothing.
-# Does not know: files. The layer above has checked slots, sizes and the order of parents; that a block stands twice under
-# its parent is found here.
+# Does not know: files. The layer above has checked slots, sizes and the order of parents; a block that stands twice
+# under its parent is detected here.
 
 cdef struct Restored:         # blocks that come back
     int64_t count

@@ -39,6 +39,8 @@ cdef void seat_span(State *s, Pool *g, Path *path, int32_t row, int32_t first, i
     cdef bint promises = g.num_peaks > 0
     cdef Page *page
     cdef Stake *promiser
+    if first < last:
+        mark_cell(s, g, row, first, last)
     for b in range(first, last):
         p = at(&s.tree, path.nodes[b]).page[g.index] if frozen == NULL else frozen[b]
         page = page_at(g, p)
@@ -68,7 +70,7 @@ cdef inline void seat_stake(State *s, Pool *g, Path *path, int32_t row) noexcept
     stake.front = 0
     stake.shown = stake.base = path.blocks
     stake.own = stake.peak = stake.kept = stake.reserve = 0
-    stake.fresh = ONCE
+    stake.fresh, stake.followed = ONCE, False
     written_of(s, g, row)[0] = 0
     if g.current:
         stake.front = path.blocks
@@ -77,7 +79,7 @@ cdef inline void seat_stake(State *s, Pool *g, Path *path, int32_t row) noexcept
 
 
 cdef void own_alone(State *s, Pool *g, int32_t row) noexcept nogil:
-    """The last pages of a window's hit that nobody else has are the row's own: they make room when they leave it."""
+    """The last pages of a window's hit that the row alone has are its own: they make room when they leave it."""
     cdef int32_t *pages = pages_of(s, g, row)
     cdef Stake *stake = stake_of(s, g, row)
     cdef Page *page
@@ -107,10 +109,12 @@ cdef void seat(State *s, Path *path, int32_t row, Text *text, int32_t root, bint
     r.ahead = path.needs != NULL
     r.priority, r.duration = DEFAULT_PRIORITY, -1
     s.most_rows, s.opening[row] = max(s.most_rows, row + 1), 0
-    s.length[row] = <int32_t> text.length
+    s.length[row] = s.prompt[row] = <int32_t> text.length
     s.handed[row] = s.computed[row] = path.blocks * s.block_size + path.matched
     s.committed[row] = path.blocks
+    s.sights[row].num_named = 0
     s.sights[row].turns, s.sights[row].edge = -1, <int32_t> ((text.length - 1) // s.block_size)
+    s.sights[row].begun = path.blocks
     if root >= 0:
         set_tip(s, row, path.nodes[path.blocks - 1] if path.blocks else root)
         if s.asks and keep and path.blocks == s.sights[row].edge > 0:

@@ -22,7 +22,7 @@ cdef int64_t slots_wanted(State *s, Pool *g, Path *path, Ask *ask, bint take_ove
     leave of its pool."""
     cdef int64_t cold = 0, new = count_new(s, g, path, ask) + ask.wants[g.index].spare
     cdef int32_t *pages = pages_of(s, g, ask.row)
-    cdef int64_t back = 0     # what has been copied and nobody else wants is available right after the copy
+    cdef int64_t back = 0     # a copied page without other users is available right after the copy
     cdef Page *source
     cdef int32_t b
     cdef Run run = runs_of(path, g)
@@ -73,6 +73,7 @@ cdef int raise_cold(State *s, Pool *g, Path *path, int32_t row) noexcept nogil:
                 if page_at(g, p).slot[0] < 0 and onboard(s, g, p):
                     return -1
                 slots[b] = page_at(g, p).slot[0]
+                mark_cell(s, g, row, b, b + 1)
     return 0
 
 

@@ -1,5 +1,5 @@
-# Owns: when a writer takes few slots without a claim on every page of its text: what goes next is not of it. Outside the
-# adaptive order nothing that is evicted changes what goes after it, so a look ahead is enough.
+# Owns: when a writer takes few slots without a claim on every page of its text: if the pages that go next are not of
+# that text. Outside the adaptive order an eviction does not change what goes after it, so a look ahead is enough.
 # Does not know: who writes; whether there are pages to be made.
 
 cdef enum:

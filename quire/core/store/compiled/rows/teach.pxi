@@ -1,6 +1,6 @@
 # Owns: what an admission teaches the adaptive order. Known blocks of a prompt are those of the hit, and behind them
-# those that are ghosts, as far as no new one lies between.
-# Does not know: how pages are had.
+# those that are ghosts, up to the first new one.
+# Does not know: how rows get pages.
 
 
 cdef inline void set_fresh(State *s, Pool *g, int32_t row) noexcept nogil:
@@ -51,13 +51,32 @@ cdef int32_t teach_columns(State *s, Pool *g, Ask *ask, int32_t sink, int32_t sk
     return known
 
 
+cdef inline int32_t last_class(State *s, Pool *g, Path *path, int32_t row, int32_t known) noexcept nogil:
+    """The class of the last block of a prompt that was there before; of ghosts those before the column `known`."""
+    cdef int32_t p
+    if known > path.blocks:
+        return g.cells.met_class
+    p = pages_of(s, g, row)[path.blocks - 1] if path.blocks else -1
+    return class_in(memory_at(g.cells, p)) if p >= 0 else ONCE
+
+
 cdef void teach_prompt(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
-    """Before a seated row gets its pages: what of its prompt was there before, and so of which class new pages are."""
+    """Before a seated row gets its pages: how much of its prompt was there before, and so the class of new pages."""
     cdef int32_t sink = min(g.sink, ask.wants[g.index].first)
     cdef int32_t known = teach_columns(s, g, ask, sink, path.blocks if path.source >= 0 and not g.current else -1)
     if g.cells != NULL:
+        stake_of(s, g, ask.row).followed = follows_hint(last_class(s, g, path, ask.row, known))
         g.cells.fresh = fresh_class(max(path.blocks, known), s.rows[ask.row].text.length // s.block_size)
         stake_of(s, g, ask.row).fresh = g.cells.fresh
+
+
+cdef void end_hints(State *s, Pool *g, Path *path, int32_t row) noexcept nogil:
+    """The hints given for the pages of the hit end."""
+    cdef Run run = runs_of(path, g)
+    cdef int32_t b
+    while next_run(s, path, g, &run):
+        for b in range(run.first, run.last):
+            end_hint(g, pages_of(s, g, row)[b])
 
 
 cdef void teach_reuse(State *s, Pool *g, Path *path, int32_t row) noexcept nogil:
@@ -68,6 +87,8 @@ cdef void teach_reuse(State *s, Pool *g, Path *path, int32_t row) noexcept nogil
     cdef int32_t b, here, uses, age = 0, last = 0
     cdef int64_t now, used = -1, count = 0        # of pages of one cell, one after the other: mostly all of them
     cdef Memory *memory
+    if g.hinted:
+        end_hints(s, g, path, row)
     if c == NULL:
         return
     now = c.now
@@ -79,41 +100,28 @@ cdef void teach_reuse(State *s, Pool *g, Path *path, int32_t row) noexcept nogil
                 age = age_bin(now - used)
             if memory.reuse & WATCHED:
                 find_watched(&c.rival, key_at(g.tree, page_at(g, pages[b]).node) ^ g.salt)
-            here = (memory.reuse & ~WATCHED) * NUM_AGES + age
+            here = class_in(memory) * NUM_AGES + age
             if here != last:
                 c.hits[last] += count
                 last, count = here, 0
             count += 1
             uses = memory.uses + (memory.uses < MAX_USES)
             memory.uses, memory.used = <unsigned char> uses, now
-            memory.reuse = (memory.reuse & WATCHED) | <unsigned char> (FEW + (uses > FEW_USES))
+            memory.reuse = (memory.reuse & ~CLASS) | <unsigned char> (FEW + (uses > FEW_USES))
     c.hits[last] += count
-
-
-cdef int32_t nodes_along(State *s, Text *text, int32_t root, int32_t blocks) noexcept nogil:
-    """The nodes of the leading blocks of a text go into `path`, at most so many; how many there are. Keys are made."""
-    cdef Tree *t = &s.tree
-    cdef int32_t b, node = root
-    for b in range(blocks):
-        node = find_block(t, node, <uint32_t> text.keys[b] ^ at(t, root).key,
-                          text.tokens + <Py_ssize_t> b * t.block_size, extras_of(text, b))
-        if node < 0:
-            return b
-        s.path[b] = node
-    return blocks
 
 
 cdef void use_span(State *s, Pool *g, int32_t first, int32_t last) noexcept nogil:
     """The pages of the nodes [first, last) of `path` are used."""
     cdef int32_t b, p
-    for b in range(first, last if g.cells != NULL else first):
+    for b in range(first, last if g.cells != NULL or g.hinted else first):
         p = at(&s.tree, s.path[b]).page[g.index]
         if p >= 0:
             use_page(g, p)
 
 
 cdef void relist_span(State *s, Pool *g, int32_t first, int32_t last) noexcept nogil:
-    """Those of them that nobody holds wait elsewhere, the deepest first."""
+    """Those of them without holders wait elsewhere now, the deepest first."""
     cdef int32_t b, p
     for b in range(last - 1, first - 1, -1):
         p = at(&s.tree, s.path[b]).page[g.index]

@@ -1,5 +1,5 @@
-# Owns: pages whose bytes come from outside: slots in any tier, findable when they are written. What is there already is
-# neither asked for nor evicted on the way; all pages are had or none.
+# Owns: pages whose bytes come from outside: slots in any tier, findable when they are written. Present pages are
+# neither asked for nor evicted on the way; a call gets all its pages or none.
 # Does not know: who writes.
 
 
@@ -67,8 +67,9 @@ cdef int64_t keep_missing(State *s, Pool *g, int32_t *blocks, Py_ssize_t n, int3
 
 
 cdef int32_t nodes_behind(State *s, Text *text, int32_t root, int32_t last, int32_t *low) noexcept nogil:
-    """As `nodes_along`, but `path` begins at block `low`: where a writer has been before, nobody looks from the root on.
-    A node whose key is that of so many blocks is theirs; if ever it were not, slots would be asked for in vain."""
+    """As `nodes_along`, but `path` begins at block `low`: where a writer has been before, the search does not start at
+    the root. A node whose key is that of so many blocks is theirs; if ever it were not, slots would be asked for in
+    vain."""
     cdef Tree *t = &s.tree
     cdef int32_t b = text.tip_blocks, node = text.tip
     low[0] = 0
@@ -266,6 +267,8 @@ cdef inline void rank_as(Pool *g, int32_t p, int32_t known) noexcept nogil:
     """As `rank_anew`, where it is known which of the two."""
     cdef Page *page = page_at(g, p)
     cdef int32_t t
+    if page.claimed & UNWANTED:
+        known = IS_PASSED
     if page.holders == 0 and (known == IS_PASSED) == (page.claimed & NEEDED != 0):
         t = hottest(g, page)
         leave_idle(g, t, page)
@@ -284,7 +287,7 @@ cdef void rank_path(State *s, Pool *g, int32_t first, int32_t last) noexcept nog
 
 cdef void let_go_written(State *s, Pool *g, const int32_t *blocks, const int32_t *pages, Py_ssize_t n,
                          int32_t last) noexcept nogil:
-    """Nobody holds the pages any more, the last first; what is above and between them is ranked anew."""
+    """Let go of the pages, the last first; what is above and between them is ranked anew."""
     cdef Py_ssize_t i
     cdef int32_t first = last, below = -1, steps = 0, known = UNKNOWN
     for i in range(n - 1, -1, -1):
@@ -296,7 +299,19 @@ cdef void let_go_written(State *s, Pool *g, const int32_t *blocks, const int32_t
         rank_path(s, g, max(0, first - g.tail), last)
 
 
-cdef object publish_checked(State *s, Text *text, int32_t root, Numbers *where, Numbers *which, int64_t now):
+cdef void reach_end(State *s, Text *text, int32_t root, int32_t last, Sight *sight) noexcept nogil:
+    """The nodes of the first blocks of a text go into `path`, found or made. Where it parts from one that is known
+    something is learned; its points have their kinds."""
+    cdef int32_t before = s.tree.num_nodes
+    s.tree.parted = -1
+    extend_path(&s.tree, text, root, seed_of(&s.tree, root), 0, last, s.path)
+    if s.has_kinds:
+        see_parting(&s.tree)
+        set_kinds_along(s, sight, 0, last, last - (s.tree.num_nodes - before), s.path)
+
+
+cdef object publish_checked(State *s, Text *text, int32_t root, Numbers *where, Numbers *which, int64_t now,
+                            Sight *sight):
     """The same, of what was looked at one by one."""
     cdef int32_t i, last = end_named(s, where)
     cdef int64_t stored = 0
@@ -306,7 +321,7 @@ cdef object publish_checked(State *s, Text *text, int32_t root, Numbers *where, 
     if text_keys(text, last) or tree_reserve(&s.tree, last, text.extras != NULL):
         raise MemoryError("publish: no memory for nodes")
     tell_time(s, now)
-    extend_path(&s.tree, text, root, seed_of(&s.tree, root), 0, last, s.path)
+    reach_end(s, text, root, last, sight)
     if last:
         text.tip, text.tip_blocks = s.path[last - 1], last
     for i in range(s.num_groups):
@@ -318,13 +333,13 @@ cdef object publish_checked(State *s, Text *text, int32_t root, Numbers *where, 
     return stored
 
 
-cdef object publish(State *s, Text *text, int32_t root, blocks, pages, int64_t now):
-    """Written pages take their places in the tree, unless others have come before, and are let go; how many did."""
+cdef object publish(State *s, Text *text, int32_t root, blocks, pages, int64_t now, Sight *sight):
+    """Written pages take their places in the tree, unless other pages came first, and are let go; how many did."""
     cdef Numbers *where = look_at_all(s, blocks, min(text.length // s.block_size, s.num_columns))
     cdef Numbers *which = NULL
     try:
         which = look_at_all(s, pages, 0x7FFFFFFF)
-        return publish_checked(s, text, root, where, which, now)
+        return publish_checked(s, text, root, where, which, now, sight)
     finally:
         free(which)
         free(where)

@@ -1,18 +1,19 @@
-# Owns: the two records that know each other: nodes (blocks and roots, with their tokens and extras) and pages; memory
-# for nodes, and the index that finds a full block under its parent.
-# Does not know: what a page is beyond its record, who holds anything, what is logged.
+# Owns: nodes (blocks and roots, with their tokens and extras), pages, memory for nodes, and the index that finds a full
+# block under its parent. Does not know: what a page is beyond its record, who holds anything, what is logged.
 
 cdef enum:
     ROOT = 1                  # flags of a node
     NOTED = 2                 # root: in the list that dead_roots drains
     DOOMED = 4                # in a subtree that is being removed
     ASKED = 8                 # a prompt ended there while the text was known to go on
+    KIND_AT = 4               # the bits from there on: the kind of resume point that was guessed or named there
 
 cdef enum:
     DEFAULT_PRIORITY = 35     # of a page
     MAX_PRIORITY = 100
     NEEDED = 1                # of a page: it is not listed among those at which nobody resumes
-    ONE_CLAIM = 0x100
+    UNWANTED = 0x100          # of a page: a hint said that it never comes back; of an order without classes
+    ONE_CLAIM = 0x200
     LARGE_INDEX = 0x200000    # entries; as in records/reports/index_size.py
 
 cdef struct Node:             # `num_groups` pages long, and where children are counted as many numbers for each tier
@@ -31,12 +32,12 @@ cdef struct Page:             # `num_tiers` slots long
     int32_t node              # -1: open; of a free page: the next free one, or -1
     int32_t holders           # -1: free
     int32_t stamp
-    uint32_t claimed          # claims << 8 | priority << 1 | NEEDED: the last byte is the place of its class
+    uint32_t claimed          # claims << 9 | UNWANTED | priority << 1 | NEEDED: the last byte is the place of its class
     int32_t[1] slot           # per tier, -1: no copy there
 
 
 cdef inline int32_t claims_of(Page *page) noexcept nogil:
-    return page.claimed >> 8
+    return page.claimed >> 9
 
 
 cdef inline int32_t priority_of(Page *page) noexcept nogil:
@@ -70,6 +71,8 @@ cdef struct Tree:
     int64_t epoch             # changes when a page leaves its node
     int64_t drops             # nodes removed so far
     int64_t turns             # changes when a block with a child may have become a resume point, or ceased to be one
+    int32_t parted            # the last node whose text went on in one way, and now in two; -1: none since it was reset
+    Kinds kinds               # of resume points
     int32_t first_root
     int32_t last_root
     int32_t *noted
@@ -77,8 +80,11 @@ cdef struct Tree:
     Py_ssize_t num_noted
     int64_t *lasting          # number of a block for those who keep it beyond the process, 0: none; NULL: nobody asks
     int64_t numbered          # the last one given
-    int32_t *states           # the state groups
-    int32_t num_states
+    int32_t *births           # of a node: how many had been made by then, so that it is known again; NULL: nobody asks
+    int32_t born
+    int32_t *depths           # of a node: blocks from its root to it; NULL: nobody asks
+    int32_t *states           # the state groups; behind them, of those that do not need all blocks, in turn: which, and
+    int32_t num_states, num_tails         # how many blocks each reads before a point
 
 
 cdef inline Node *at(Tree *t, int32_t n) noexcept nogil:
@@ -103,10 +109,6 @@ cdef inline uint64_t key_at(Tree *t, int32_t n) noexcept nogil:
     return <uint64_t> at(t, n).high << 32 | at(t, n).key
 
 
-cdef inline uint64_t seed_of(Tree *t, int32_t root) noexcept nogil:
-    return key_at(t, root)
-
-
 cdef int tree_open(Tree *t, int32_t block_size, int32_t num_groups, bint events) noexcept nogil:
     t.block_size, t.num_groups = block_size, num_groups
     t.stride = sizeof(Node) + 4 * (num_groups - 1) + 4 * num_groups * t.num_tiers
@@ -115,7 +117,7 @@ cdef int tree_open(Tree *t, int32_t block_size, int32_t num_groups, bint events)
     t.index = <uint64_t *> table_alloc(t.places * 8)
     t.hashes = <uint64_t *> malloc(8) if events else NULL
     t.roots = <int32_t *> malloc(4) if events else NULL
-    t.states = <int32_t *> malloc(4 * num_groups)
+    t.states = <int32_t *> malloc(12 * num_groups)
     return -1 if t.index == NULL or t.states == NULL or (events and (t.hashes == NULL or t.roots == NULL)) else 0
 
 
@@ -161,26 +163,27 @@ cdef int tree_extend(Tree *t, Py_ssize_t *room, Py_ssize_t wanted) noexcept nogi
     return 0
 
 
-cdef int tree_widen(Tree *t, Py_ssize_t room) noexcept nogil:
-    """Tokens, extras and hashes for `room` nodes; -1 without memory."""
-    cdef void *moved = realloc(t.tokens, room * t.block_size * 4)
+cdef inline int widen(void **memory, Py_ssize_t size) noexcept nogil:
+    """So many bytes; -1 without memory."""
+    cdef void *moved = realloc(memory[0], size)
     if moved == NULL:
         return -1
-    t.tokens = <int32_t *> moved
-    if t.hashes != NULL:
-        moved = realloc(t.hashes, room * 8)
-        if moved == NULL:
-            return -1
-        t.hashes = <uint64_t *> moved
-        moved = realloc(t.roots, room * 4)
-        if moved == NULL:
-            return -1
-        t.roots = <int32_t *> moved
-    if t.lasting != NULL:
-        moved = realloc(t.lasting, room * 8)
-        if moved == NULL:
-            return -1
-        t.lasting = <int64_t *> moved
+    memory[0] = moved
+    return 0
+
+
+cdef int tree_widen(Tree *t, Py_ssize_t room) noexcept nogil:
+    """Tokens, extras and hashes for `room` nodes; -1 without memory."""
+    cdef void *moved
+    if widen(<void **> &t.tokens, room * t.block_size * 4):
+        return -1
+    if t.hashes != NULL and (widen(<void **> &t.hashes, room * 8) or widen(<void **> &t.roots, room * 4)):
+        return -1
+    if t.lasting != NULL and widen(<void **> &t.lasting, room * 8):
+        return -1
+    if (t.births != NULL and widen(<void **> &t.births, room * 4)) or (
+            t.depths != NULL and widen(<void **> &t.depths, room * 4)):
+        return -1
     if t.extras != NULL:
         moved = realloc(t.extras, room * sizeof(void *))
         if moved == NULL:
@@ -249,6 +252,8 @@ cdef void tree_close(Tree *t) noexcept nogil:
     free(t.hashes)
     free(t.roots)
     free(t.lasting)
+    free(t.births)
+    free(t.depths)
     free(t.index)
     free(t.states)
     free(t.noted)
@@ -350,6 +355,11 @@ cdef inline int32_t new_node(Tree *t, int32_t parent) noexcept nogil:
     node.flags = 0
     if t.lasting != NULL:
         t.lasting[n] = 0
+    if t.births != NULL:
+        t.born += 1
+        t.births[n] = t.born
+    if t.depths != NULL:
+        t.depths[n] = t.depths[parent] + 1 if parent >= 0 else 0
     node.page[0] = -1         # apart, so that one group does not cost a call of memset
     for g in range(1, t.num_groups):
         node.page[g] = -1
@@ -385,7 +395,6 @@ cdef inline void free_node(Tree *t, int32_t n) noexcept nogil:
         t.num_extras -= node.size
         free(t.extras[n])
         t.extras[n] = NULL
-    node.size = 0
-    node.flags = 0
+    node.size = node.flags = 0
     node.parent = t.free
     t.free = n

@@ -8,6 +8,10 @@ cdef struct Query:            # 1 to block_size token identities
     int32_t size
 
 
+cdef inline uint64_t seed_of(Tree *t, int32_t root) noexcept nogil:
+    return key_at(t, root)
+
+
 cdef inline Query query_of(Tree *t, int32_t n) noexcept nogil:
     cdef Query q
     q.tokens, q.extras, q.size = tokens_at(t, n), extras_at(t, n), at(t, n).size
@@ -109,9 +113,13 @@ cdef void treap_remove(Tree *t, int32_t parent, int32_t n) noexcept nogil:
 
 
 cdef inline void link_child(Tree *t, int32_t parent, int32_t n) noexcept nogil:
+    cdef Node *first
     if at(t, parent).child < 0:
         at(t, parent).child = n
     else:
+        first = at(t, at(t, parent).child)
+        if first.left < 0 and first.right < 0 and first.size == t.block_size:
+            t.parted = parent
         treap_insert(t, parent, n)
         t.turns += not at(t, parent).flags & ROOT
 

@@ -12,9 +12,9 @@ from quire.core.store.twin.tree.node import Page
 
 
 def claim(pools: Sequence[Pool], hit: Hit, needs: Sequence[Need] | None = None, stays: bool = False) -> None:
-    """Keep pages from being evicted: those that `blocks` needs, or what was found of `needs`.
+    """Keep pages from being evicted: those that `blocks` needs, or those of `needs` that the walk found.
 
-    With `stays` their copies below the device stay where they are, too: somebody reads them there.
+    With `stays` their copies below the device stay where they are, too: they are read there.
     """
     if hit.claimed or hit.row >= 0:
         raise ValueError("this hit is claimed already")
@@ -32,7 +32,7 @@ def claim(pools: Sequence[Pool], hit: Hit, needs: Sequence[Need] | None = None, 
 
 
 def unclaim(pools: Sequence[Pool], hit: Hit) -> None:
-    """Give a claim back: as if it had never been."""
+    """Give a claim back, as if it had never been made."""
     if not hit.claimed:
         raise ValueError("this hit is not claimed")
     for pool, page in claimed_pages(pools, hit):

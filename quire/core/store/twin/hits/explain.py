@@ -1,7 +1,7 @@
 """Why the blocks behind a hit are missing: one cause for each, and the group that lacks it.
 
-Owns the causes and their order. Reads the tree, ghosts and rows; changes nothing, and knows nothing of the tokens that
-no whole block has: the layer above accounts for those.
+Owns the causes and their order. Reads the tree, ghosts and rows; changes nothing, and knows nothing of tokens outside
+whole blocks: the layer above accounts for those.
 
     walked  blocks that are in the tree, with pages or without
     known   those, and behind them what is remembered of them
@@ -29,6 +29,7 @@ from quire.core.store.reuse import SPOILT
 from quire.core.store.twin.hits.partial import nearest_common
 from quire.core.store.twin.hits.walk_result import Hit
 from quire.core.store.twin.keys.chain import Chain
+from quire.core.store.twin.learned.ages import hint_in
 from quire.core.store.twin.learned.ghosts import Ghost, gone_at
 from quire.core.store.twin.pools.group import ALL, Group
 from quire.core.store.twin.pools.listing import is_near
@@ -45,6 +46,7 @@ class Cause(NamedTuple):
     group: int = NOBODY
     gone: int = 0
     admission: int = 0
+    hint: int = 0
 
 
 class Look:
@@ -84,7 +86,8 @@ class Look:
 
 
 def explain(state: State, hit: Hit, chain: Chain, root: Node | None, scope: int, usable: int) -> int:
-    """Note in a hit why what lies behind it is missing; the row that computes it. `scope` names one without root."""
+    """Note in a hit why the blocks behind it are missing; the row that computes them. `scope` names one without
+    root."""
     look = Look(state, chain, root, scope, usable)
     walk_on(look, hit.nodes)
     recall(look)
@@ -109,7 +112,7 @@ def walk_on(look: Look, nodes: Sequence[Node]) -> None:
 
 
 def recall(look: Look) -> None:
-    """How much of the prompt was there once, as far as anybody remembers."""
+    """How much of the prompt was there once, as far as is remembered."""
     look.known, unknown = len(look.nodes), 0
     most = look.whole if any(group.current for group in look.state.groups) else MOST_UNKNOWN
     for block in range(look.known, look.whole):
@@ -145,7 +148,7 @@ def common_blocks(one: Chain, other: Chain, most: int) -> int:
 
 
 def segments(look: Look, blocks: int) -> list[tuple[int, int, int]]:
-    """Which group is to blame for which missing blocks: the one whose own resume point is lowest; then what is left."""
+    """Blame groups for missing blocks: first the group whose own resume point is lowest, then others for the rest."""
     bound, found = look.whole, list[tuple[int, int, int]]()
     while bound > blocks:
         points = [max(blocks, resume_point(look, group, bound)) for group in range(len(look.state.groups))]
@@ -167,7 +170,7 @@ def resume_point(look: Look, group: int, bound: int) -> int:
 
 
 def last_hole(look: Look, rule: Group, group: int, edge: int) -> int:
-    """Of the blocks a group needs at an edge the last that is missing, or -1."""
+    """The last missing block of those that a group needs at an edge, or -1."""
     return next((block for block in reversed(rule.needed(edge)) if not look.has_page(group, block)), -1)
 
 
@@ -193,11 +196,12 @@ def page_missed(look: Look, group: int, block: int) -> Cause:
 
 
 def ghost_cause(ghost: Ghost, group: int) -> Cause:
-    return Cause(FAILED if ghost.why == SPOILT else EVICTED, group, gone_at(ghost), ghost.admission)
+    code = FAILED if ghost.why == SPOILT else EVICTED
+    return Cause(code, group, gone_at(ghost), ghost.admission, hint_in(ghost.reuse))
 
 
 def snapshots_missed(look: Look, group: int, first: int, stop: int) -> list[Cause]:
-    """Of a state group: the next snapshot that was there, or will be; one saves all that is before it."""
+    """For a state group: the next snapshot that was there, or will be; one snapshot saves all blocks before it."""
     causes: list[Cause] = []
     ahead: Cause | None = None
     for block in range(stop - 1, first - 1, -1):
@@ -219,16 +223,16 @@ def has_open_page(look: Look, group: int, block: int) -> bool:
     return look.state.table.page(group, look.row, block) is not None
 
 
-def runs_of_causes(look: Look, hit: Hit, causes: list[Cause]) -> list[tuple[int, int, int, int, int, int]]:
+def runs_of_causes(look: Look, hit: Hit, causes: list[Cause]) -> list[tuple[int, ...]]:
     """Blocks of one cause in a row as one run of tokens; the first begins where the hit ends."""
-    runs: list[tuple[int, int, int, int, int, int]] = []
+    runs: list[tuple[int, ...]] = []
     start = hit.start
     for block, cause in enumerate(causes, hit.blocks):
         last, stop = block + 1 == hit.blocks + len(causes), (block + 1) * look.size
         if cause.code == NEW and (block == hit.blocks or causes[block - hit.blocks - 1].code != NEW):
             parted = max(start, parting(look, block))
             if parted > start:
-                runs.append((SHORT, start, parted, NOBODY, 0, 0))
+                runs.append((SHORT, start, parted, NOBODY, 0, 0, 0))
             start = parted
         if last or causes[block - hit.blocks + 1] != cause:
             runs.append((cause.code, start, stop, *cause[1:]))

@@ -33,7 +33,7 @@ def best_partial(parent: Node, query: bytes, policy: int, slow: int) -> tuple[No
 
 
 def longest_tail(parent: Node, query: bytes, policy: int, slow: int) -> Node | None:
-    """The longest child all of whose tokens `query` begins with, less than a block: its state is that after them."""
+    """The longest child, less than a block, that is a prefix of `query`: its state is the one after those tokens."""
     prefixes = (query[:end] for end in range(len(query), 0, -WIDTH))
     found = (parent.children[prefix] for prefix in prefixes if prefix in parent.children)
     return next((child for child in found if qualifies(child, policy, slow)), None)
@@ -78,7 +78,7 @@ def merit(child: Node) -> tuple[bool, int, int]:
 
 
 def may_take_over(hit: Hit) -> bool:
-    """The source is an idle leaf and nobody else has a claim on it."""
+    """The source is an idle leaf without other claims."""
     node = hit.source_node
     if node is None or node.children or not node.alive:
         return False
@@ -89,8 +89,7 @@ def take_source(state: State, pool: Pool, page: Page, retention: tuple[int, int]
     """The source's page leaves the tree and becomes a row's open page, on the device and nowhere else."""
     pool.unclaim_page(page)
     pool.hold_page(page)
-    if pool.cells is not None:
-        pool.cells.use(page)
+    pool.use_page(page)
     if page.hottest > 0:
         onboard(state, pool, page)
     if page.node is not None:
@@ -105,9 +104,8 @@ def copy_source(state: State, pool: Pool, source: Page, tokens: int, retention: 
     """A new page of a row gets the matched tokens of the source; the claim on that ends."""
     page = new_page(state, pool, *retention)
     copy_part(state, pool, source, page, tokens)
-    if pool.cells is not None:
-        pool.cells.use(source)
-        if source.is_idle:
-            pool.relist(source)
+    pool.use_page(source)
+    if pool.cells is not None and source.is_idle:
+        pool.relist(source)
     pool.unclaim_page(source)
     return page

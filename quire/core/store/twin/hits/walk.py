@@ -15,10 +15,10 @@ from quire.core.store.twin.tree.node import Node
 
 
 def walk(state: State, chain: Chain, root: Node | None, usable: int, policy: int, first: int = 0) -> Hit:
-    """Look up a chain; tokens from `usable` on are not looked at. Policy 0: full blocks, 1: idle leaves too, 2: any.
+    """Look up a chain, ignoring tokens from `usable` on. Policy 0: full blocks, 1: idle leaves too, 2: any.
 
-    Blocks before `first` are somebody else's: their pages count as there. What is in the slow tier only is not there;
-    how far the hit would go with it is counted beside. With states the only hits inside a block are stored tails.
+    Blocks before `first` are held elsewhere: their pages count as present. Pages that are only in the slow tier do not;
+    how far the hit would go with them is counted separately. With states the only hits inside a block are stored tails.
     """
     groups, slow, size = state.groups, state.rules.slow, chain.block_size
     usable = min(usable, len(chain))

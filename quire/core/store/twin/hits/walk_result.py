@@ -34,7 +34,7 @@ class Hit:
         self._present: list[list[bool]] = []  # nodes change, this stays
         self._needs: Sequence[Need] | None = None  # what the claim is on, if not what `blocks` needs
         self._size = size
-        self._first = first  # blocks before it somebody else has: they are not asked for
+        self._first = first  # blocks before it are held elsewhere: they are not asked for
         self._blocks = blocks
         self._matched = 0
         self._claimed = False
@@ -55,7 +55,7 @@ class Hit:
 
     @property
     def coming(self) -> int:
-        """Full blocks that could be reused if what is in the slow tier only had been brought up."""
+        """Full blocks that could be reused if pages that are only in the slow tier had been brought up."""
         return self._coming
 
     def set_coming(self, slow: int, blocks: int) -> None:
@@ -117,7 +117,7 @@ class Hit:
         return max(self.held_blocks(group), default=-1) + 1
 
     def blocks_for(self, group: int, needs: Sequence[Need] | None) -> list[int]:
-        """Blocks a claim with these needs is on: those found, and of a group that needs all only its leading ones."""
+        """Blocks a claim with these needs is on: those the walk found; of a group that needs all, only leading ones."""
         if needs is None and self.groups[group].current and self.source_node is not None:
             return []  # the source has the state
         if needs is None:
@@ -179,7 +179,7 @@ class Hit:
         self._claimed, self._needs, self.frozen = claimed, needs, False
 
     def seated(self, row: int) -> None:
-        """The claim has become holds of a row; what it was on is told until the row is settled."""
+        """The claim has become holds of a row; what it was on can be asked until the row is settled."""
         self.pages_held, self.row, self._claimed = [], row, False
 
     def settled(self) -> None:

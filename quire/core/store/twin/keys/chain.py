@@ -1,4 +1,4 @@
-"""Chains: a growing token sequence, cut into blocks, with private keys made when asked.
+"""Chains: a growing token sequence, cut into blocks, whose private keys are computed on demand.
 
 Owns the identity of a token, (token, w0, w1, w2), as 28 bytes whose byte order is the order of identities: so blocks
 compare, sort and match by prefix as plain `bytes`. Knows nothing of trees, scopes or pages.
@@ -92,7 +92,7 @@ class Chain:
         return len(self._keys)
 
     def key(self, block: int) -> int:
-        """Equal for two chains exactly when their identities up to and including full block `block` are."""
+        """A key that two chains share exactly when their identities up to and including full block `block` match."""
         if not 0 <= block < len(self) // self.block_size:
             raise IndexError(f"block {block} is not a full block of a chain of {len(self)} tokens")
         self.extend_keys(block + 1)

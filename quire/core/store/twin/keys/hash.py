@@ -29,7 +29,7 @@ def read_seed(seed: bytes) -> Seed:
 
 
 def siphash(seed: Seed, message: bytes) -> int:
-    """SipHash-2-4: to who does not know the seed, its values look random, whatever the messages are."""
+    """SipHash-2-4: without the seed its values look random, whatever the messages are."""
     k0, k1 = seed
     a, b, c, d = k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D, k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573
     padded = message + bytes(7 - len(message) % 8) + bytes([len(message) % 256])

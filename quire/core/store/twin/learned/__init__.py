@@ -1,1 +1,1 @@
-"""What is learned of reuse: ages and cells, what is gone, and the rival that the learned order is judged by."""
+"""What is learned of reuse: ages and cells, ghosts of gone pages, and the rival that judges the learned order."""

@@ -20,7 +20,7 @@ from quire.core.store.reuse import (
     ONCE,
 )  # fmt: skip
 from quire.core.store.twin.keys.chain import decode
-from quire.core.store.twin.learned.ages import age_bin, cell_number, class_of
+from quire.core.store.twin.learned.ages import age_bin, cell_number, class_of, told_class
 from quire.core.store.twin.learned.ghosts import Ghost, Ghosts, Key, rest_of
 from quire.core.store.twin.learned.rival import Rival
 from quire.core.store.twin.tree.node import Node, Page
@@ -31,11 +31,11 @@ class Cells:
 
     __slots__ = (
         "_aging_after", "_due_after", "aged", "asked", "falls", "fresh", "ghosts", "hits", "inserted", "lost", "made",
-        "met", "now", "recency", "rival",
+        "met", "met_class", "now", "recency", "rival",
     )  # fmt: skip
 
     def __init__(self, num_slots: int, ghosts: int, num_pages: int) -> None:
-        self.now = 0  # the latest time the store was told; it never goes back
+        self.now = 0  # the latest time given to the store; it never goes back
         self.asked = -1  # when the last admission was: each is later than the one before, whatever the clock says
         self.aged = 0  # when pages last went on to their next bins: they are listed by their ages then
         self.made = 0  # pages made since
@@ -47,8 +47,9 @@ class Cells:
         self._aging_after = -(-num_slots // AGING)
         self.ghosts = Ghosts(ghosts * num_slots)
         self.rival = Rival(num_pages)
-        self.falls = 0  # how often it has come to what follows, since an order was learned
+        self.falls = 0  # how often it fell back to age alone since an order was learned
         self.recency = True  # all pages are listed as if of one class: so the oldest go first
+        self.met_class = ONCE  # of the ghost that was met last
         self.met: dict[int, int] = {}  # columns of the row in hand whose blocks were there before -> uses with this one
 
     @property
@@ -64,12 +65,13 @@ class Cells:
         """The cell a page belongs to now."""
         return cell_number(page.reuse, age_bin(self.now - page.used))
 
-    def listed_cell(self, page: Page) -> int:
-        """The one it is listed in: as of when the others were, so that what came together goes together."""
-        return cell_number(0 if self.recency else page.reuse, age_bin(self.aged - page.used))
+    def tell(self, page: Page, back: int) -> bool:
+        """A hint says when it comes back (0: unknown); whether that changes its class."""
+        before, page.reuse = page.reuse, told_class(back, page.uses, page.reuse)
+        return page.reuse != before
 
     def begin(self, page: Page, uses: int = 1) -> None:
-        """A page is made; its block is used for the so-manieth time."""
+        """A page is made; `uses`: those of its block, this one included."""
         page.uses, page.reuse, page.used = uses, class_of(uses, self.fresh), self.now
 
     def use(self, page: Page) -> None:
@@ -88,10 +90,11 @@ class Cells:
             return False
         self.hits[ghost.reuse, age_bin(self.now - ghost.used)] += 1
         self.met[column] = min(ghost.uses + 1, MAX_USES)
+        self.met_class = ghost.reuse
         return True
 
     def begin_watch(self, page: Page, node: Node) -> None:
-        """A page has come to the node of a full block; the order is judged by it, or not."""
+        """A page has come to the node of a full block; from now on it is watched, or not."""
         if self.rival.chooses(decode(node.identity)[0]):
             page.watched = self.rival.come_watched(key_of(page, node))
 
@@ -101,14 +104,14 @@ class Cells:
         page.watched = False
 
     def remember(self, page: Page, key: Key, admission: int, why: int = EVICTED) -> None:
-        """A page is gone for good."""
+        """A page is gone permanently."""
         ghost = Ghost(key, page.used, rest_of(page.used, self.now), why, page.uses, page.reuse, admission)
         old = self.ghosts.add(ghost)
         if old is not None:
             self.lost[old.reuse, age_bin(self.now - old.used)] += 1
 
     def is_aging(self) -> bool:
-        """Whether pages shall go on to their bins: so often as to matter to who is evicted, whatever the time."""
+        """Whether pages shall move to their next bins: often enough to matter for evictions, whatever the time."""
         if self.made < self._aging_after:
             return False
         self.made, self.aged = 0, self.now
@@ -135,10 +138,10 @@ class Cells:
 
 
 def key_of(page: Page, node: Node) -> Key:
-    """What its block is known by when it has gone."""
+    """The key by which its block is known once the page is gone."""
     return (node.root.hash, node.key, page.group)
 
 
 def stride(number: int) -> int:
-    """Every how-manieth of so many a census looks at."""
+    """The stride at which a census samples so many."""
     return -(-number // MAX_CENSUS) or 1

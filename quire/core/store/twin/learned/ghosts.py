@@ -1,8 +1,8 @@
 """Ghosts: what is known of pages that are gone, the last so many of a pool.
 
-Owns the ring: first in, first out, found by key. A page that goes a second time leaves a second ghost, and the newest
-is the one that is found. Ghosts that are taken leave gaps that nobody fills before their turn. It takes memory as it
-fills. Knows nothing of pages that are there, nor of what a ghost is remembered for.
+Owns the ring: first in, first out, found by key. A page that goes twice leaves two ghosts, and a search finds the
+newest. A ghost that is taken leaves a gap, which is not filled before its turn. The ring takes memory as it fills.
+Knows nothing of pages that are there, nor of what a ghost is remembered for.
 """
 
 from typing import NamedTuple
@@ -61,7 +61,7 @@ class Ghosts:
         return None if places is None else self.places[places[-1]]
 
     def take_ghost(self, key: Key) -> Ghost | None:
-        """The newest ghost of a key, which has none any more."""
+        """Take the newest ghost of a key; the key has none any more."""
         ghost = self.find_ghost(key)
         for place in self._at.pop(key, []):
             self.places[place] = None

@@ -1,9 +1,10 @@
 """The rival of the adaptive order: which of the watched pages would be there if the oldest always went first.
 
-Owns that list, as long as there are watched pages in the tree, and the two counts that tell who is ahead: pages that
-an admission found and the rival had given up, and pages that it would have had and the order had given up. All pages
-of a small pool are watched, of a large one those of some blocks, by their tokens: whoever comes again is watched again,
-and both stores watch the same. Knows nothing of pages beyond their keys, nor of what follows from the counts.
+Owns that list, of as many pages as are watched in the tree, and the two counts that show which is ahead: pages that an
+admission found and the rival had given up, and pages that the rival would have had and the order had given up. A small
+pool watches all pages, a large one those of some blocks, chosen by their tokens: a block that comes again is watched
+again, and both stores watch the same ones. Knows nothing of pages beyond their keys, nor of what follows from the
+counts.
 """
 
 from collections import OrderedDict

@@ -1,7 +1,7 @@
 """Pages take their places in the tree and leave them.
 
-Owns how a page comes to be the page of a node and ceases to be, and who gets the place when two rows have computed the
-same block. Knows nothing of when a row offers its pages.
+Owns how a page becomes the page of a node and stops being it, and which page gets the place when two rows have computed
+the same block. Knows nothing of when a row offers its pages.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from quire.core.store.twin.moves.events import facts_of, log_moved, log_retained
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import Node, Page
-from quire.core.store.twin.tree.points import snapshot_before
+from quire.core.store.twin.tree.resume_points import snapshot_before
 
 
 def attach(pool: Pool, page: Page, node: Node, block_size: int, before: int = -1) -> None:
@@ -28,15 +28,15 @@ def attach(pool: Pool, page: Page, node: Node, block_size: int, before: int = -1
 
 
 def attach_alone(state: State, pool: Pool, page: Page, node: Node) -> None:
-    """An open page takes an empty place, told by itself."""
+    """An open page takes an empty place, logged by itself."""
     attach(pool, page, node, state.rules.block_size)
     log_stored(state, pool, [node])
 
 
 def detach(state: State, pool: Pool, page: Page, tier: int, quiet: bool = False) -> None:
-    """A committed page, last told to be in `tier`, leaves its node, which goes if that was all it was for.
+    """A committed page, last logged in `tier`, leaves its node, which goes too if it has no other use.
 
-    Quiet: another event will tell.
+    Quiet: another event will report it.
     """
     node = page.node
     assert node is not None
@@ -52,7 +52,7 @@ def detach(state: State, pool: Pool, page: Page, tier: int, quiet: bool = False)
 
 
 def attach_row(state: State, pool: Pool, nodes: Sequence[Node], pages: Sequence[Page | None]) -> tuple[int, int]:
-    """Put a row's open pages on their nodes; how many got one, and how many found it taken. A run is told as one."""
+    """Put a row's open pages on their nodes; how many got one, and how many found it taken. A run is logged as one."""
     attached = refused = 0
     run: list[Node] = []
     for node, page in zip(nodes, pages, strict=True):
@@ -75,7 +75,7 @@ def attach_row(state: State, pool: Pool, nodes: Sequence[Node], pages: Sequence[
 
 
 def is_unused(page: Page) -> bool:
-    """Whether nobody holds or claims a committed page, nor needs it where it is."""
+    """Whether a committed page has neither holders nor claims, and need not stay where it is."""
     return page.is_idle and page.claims == 0 and page.stays == 0
 
 
@@ -87,7 +87,7 @@ def displaces(page: Page, other: Page) -> bool:
 def replace_page(state: State, pool: Pool, old: Page, new: Page) -> None:
     """A page takes the node of an idle page that has only colder copies; those become its shadows.
 
-    What a plan under way may still fail to write is not trusted; what is in the slow tier is there.
+    A copy that a plan under way may still fail to write is not trusted; a copy in the slow tier is.
     """
     node, hottest, priority = old.node, old.hottest, old.priority
     assert node is not None

@@ -1,7 +1,8 @@
 """Background copies: into the slow tier ahead of an eviction, and up from it ahead of a claim.
 
-Owns which pages are copied and into which slots. Until a copy has landed its target is nobody's, its source stays
-where it is, and the page is what it was: so no move of a step touches what it reads or writes. Knows nobody who waits.
+Owns which pages are copied and into which slots. Until a copy has landed, its target has no owner, its source stays
+where it is and the page is unchanged, so no move of a step touches what the copy reads or writes. Knows nothing of who
+waits.
 
     begin   source claimed and kept, target taken     land    target is a copy of the page, or empty again
 """
@@ -14,7 +15,8 @@ from quire.core.records.errors import BrokenInvariant
 from quire.core.records.plan import COLUMNS, Kind
 from quire.core.store.interface import Int32Array
 from quire.core.store.twin.moves.events import log_moved
-from quire.core.store.twin.moves.evict import evict_copy, is_worth_copying, note_move, take_in
+from quire.core.store.twin.moves.evict import evict_copy, is_worth_copying, take_in
+from quire.core.store.twin.moves.offload import note_move
 from quire.core.store.twin.pools.log import NO_PAGE
 from quire.core.store.twin.pools.pool import COPIED_DOWN, PREFETCHED, Pool
 from quire.core.store.twin.pools.state import State
@@ -24,7 +26,7 @@ Row = tuple[int, ...]
 
 
 def copy_down(state: State, pool: Pool, limit: int) -> Int32Array:
-    """Begin to copy idle pages into the slow tier, those that would be evicted last first, the coldest tier before."""
+    """Begin to copy idle pages into the slow tier: the coldest tier first, and in each the pages to be evicted last."""
     rows: list[Row] = []
     for page in uncopied_pages(state, pool):
         if len(rows) >= limit:

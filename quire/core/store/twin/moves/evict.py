@@ -1,7 +1,8 @@
 """How a slot becomes free and a page is made in it: take, evict, make room in a colder tier.
 
-Owns the decision which copy goes where, and the moves and counters that follow. Knows nothing of rows or hits; the
-caller has made sure that there is a slot to take.
+Which page goes next is its order's choice (`orders/`, by way of `pools/order`). Owns the decision which copy of it goes
+where, and the moves and counters that follow. Knows nothing of rows or hits; the caller has made sure that there is a
+slot to take.
 
     evict a copy:   shadow below?          -> demote to it
                     worth keeping?         -> offload to the first colder tier with room, never to the slow one
@@ -10,11 +11,11 @@ caller has made sure that there is a slot to take.
 """
 
 from quire.core.records.errors import BrokenInvariant
-from quire.core.records.plan import Kind
-from quire.core.store.reuse import EVICTED
+from quire.core.store.reuse import EVICTED, NEVER
 from quire.core.store.twin.learned.ghosts import Ghost
 from quire.core.store.twin.moves.attach import detach
 from quire.core.store.twin.moves.events import log_moved
+from quire.core.store.twin.moves.offload import note_move, num_fast, offload_to
 from quire.core.store.twin.pools.log import Place
 from quire.core.store.twin.pools.pool import (
     BEHIND,
@@ -23,13 +24,13 @@ from quire.core.store.twin.pools.pool import (
     DEMOTED,
     DROPPED,
     NEW,
-    OFFLOADED,
     ONBOARDED,
     TOTAL,
     Pool,
 )
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import Node, Page
+from quire.core.store.twin.tree.resume_points import reached_from, ways_to_ends
 
 NO_TIER = -1
 
@@ -94,6 +95,7 @@ def evict_copy(state: State, pool: Pool, tier: int, slot: int) -> None:
     if victim is None or not victim.is_idle:
         raise BrokenInvariant(f"slot {slot} of tier {tier} is to be had, and its page is in use")
     pool = state.pools[victim.group]  # another's, perhaps, in the same pool
+    passed = pool.is_listed_passed(tier, slot)
     pool.remove_copy(victim, tier)
     slow = state.rules.slow
     if victim.hottest not in (NO_TIER, slow):
@@ -107,7 +109,10 @@ def evict_copy(state: State, pool: Pool, tier: int, slot: int) -> None:
     if slow >= 0 and tier < slow and is_worth_copying(state, pool, victim):
         pool.count(BEHIND)
     bury(state, pool, victim, EVICTED)
+    node = None if passed else cut_off_below(state, pool, victim)
     detach(state, pool, victim, tier)
+    if node is not None:
+        pass_useless(state, pool, node)
     pool.free_page(victim)
     pool.count(DROPPED)
 
@@ -115,7 +120,7 @@ def evict_copy(state: State, pool: Pool, tier: int, slot: int) -> None:
 def offload_somewhere(state: State, pool: Pool, victim: Page, source: Place) -> bool:
     """An idle page that has just lost `source`, its last copy outside the slow tier, goes on in a colder one with room.
 
-    What making room changes must not take it for a page of the slow tier: it is on its way somewhere.
+    Making room must not mistake it for a page of the slow tier: it is on its way elsewhere.
     """
     slow = state.rules.slow
     hidden = victim.slots[slow] if slow >= 0 else NO_TIER
@@ -130,11 +135,6 @@ def offload_somewhere(state: State, pool: Pool, victim: Page, source: Place) -> 
     if slow >= 0:
         victim.slots[slow] = hidden
     return found
-
-
-def num_fast(state: State, pool: Pool) -> int:
-    """Tiers that plans of steps read and write."""
-    return len(pool.orders) if state.rules.slow < 0 else state.rules.slow
 
 
 def is_worth_copying(state: State, pool: Pool, page: Page) -> bool:
@@ -155,7 +155,7 @@ def demote(state: State, pool: Pool, page: Page, tier: int) -> None:
 
 
 def bury(state: State, pool: Pool, page: Page, why: int) -> None:
-    """What is known of a page that leaves the tree is kept; of a partial block nothing is."""
+    """Remember a page that leaves the tree; of a partial block nothing is kept."""
     node = page.node
     if pool.ghosts is None or node is None or node.size != state.rules.block_size:
         return
@@ -163,29 +163,39 @@ def bury(state: State, pool: Pool, page: Page, why: int) -> None:
     if pool.cells is not None:
         pool.cells.remember(page, key, state.admissions, why)
     else:
-        pool.ghosts.add(Ghost(key, state.now, 0, why, 0, 0, state.admissions))
+        pool.ghosts.add(Ghost(key, state.now, 0, why, 0, NEVER if page.unwanted else 0, state.admissions))
+
+
+def cut_off_below(state: State, pool: Pool, page: Page) -> Node | None:
+    """A page goes that a request might have resumed with: none can resume at its block now, nor so near below it that
+    its group reads the block there. What groups that need all blocks keep for that is of no use. The block, if so."""
+    node, tail = page.node, state.groups[pool.group].tail
+    if pool.cells is None or node is None or tail < 1 or node.size < state.rules.block_size:
+        return None
+    node.pages[pool.group] = None
+    for below in reached_from(node, tail, state.rules.block_size):
+        for other in state.pools:
+            if other.reads is not None:
+                other.cut_off(below.pages[other.group])
+    return node
+
+
+def pass_useless(state: State, pool: Pool, node: Node) -> None:
+    """A page of this block is gone, which a request read that resumed there or a few blocks below: what other windows
+    keep for such requests alone goes before others, the last first. Where nothing is left of the block, its text ends
+    earlier now."""
+    windows = [(other, other.window) for other in state.pools if other.window is not None]
+    most, tail = max((window.tail for _, window in windows), default=0), state.groups[pool.group].tail
+    for block, way in ways_to_ends(windows[0][1], node, tail, most) if windows and node.alive else ():
+        for other, window in windows:
+            if other is not pool and way >= window.tail and block.depth > window.sink:
+                other.pass_over(block.pages[other.group])
 
 
 def unbury(state: State, pool: Pool, node: Node) -> None:
-    """The page of a node goes for another reason: what is remembered of an older one is not so any more."""
+    """The page of a node goes for another reason: what is remembered of an older one no longer holds."""
     if pool.cells is None and pool.ghosts is not None and node.size == state.rules.block_size:
         pool.ghosts.take_ghost((node.root.hash, node.key, pool.group))
-
-
-def note_move(pool: Pool, page: Page, source: int, target: int) -> None:
-    """A committed page has its hottest copy in another tier: it may cover its parent, or not any more."""
-    if page.node is not None:
-        pool.child_moved(page.node, source, target)
-
-
-def offload_to(state: State, pool: Pool, victim: Page, source: Place, target: Place) -> None:
-    """An idle page that has just lost `source` goes on in `target`."""
-    state.moves.add(Kind.OFFLOAD, pool.group, source, target, [victim])
-    pool.put_copy(victim, *target)
-    pool.list_idle(victim)
-    log_moved(state, pool, victim, source[0], target[0])
-    note_move(pool, victim, source[0], target[0])
-    pool.count(OFFLOADED)
 
 
 def make_room(state: State, pool: Pool, tier: int, page: Page) -> int:
@@ -200,7 +210,7 @@ def make_room(state: State, pool: Pool, tier: int, page: Page) -> int:
 
 
 def soft_room(pool: Pool, tier: int, slot: int) -> int:
-    """Take a picked slot if it is nobody's last copy: empty, or a shadow; else -1."""
+    """Take a picked slot if it is not a page's last copy: empty, or a shadow; else -1."""
     owner = pool.owner(tier, slot) if slot >= 0 else None
     if slot >= 0 and owner is None:
         pool.unlist_slot(tier, slot)

@@ -1,6 +1,6 @@
 """What changed in the slow tier, as arrays: slots whose page went, new pages, and the blocks that they need.
 
-Owns the numbers of blocks: one for a block's life, never given again. Knows nothing of who keeps them.
+Owns the numbers of blocks: one for a block's life, never reused. Knows nothing of who keeps them.
 """
 
 import numpy as np

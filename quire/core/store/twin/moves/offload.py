@@ -1,15 +1,39 @@
-"""Shadows: early copies of idle pages in colder tiers, so that evicting them later moves nothing.
+"""How an idle page goes down to a colder tier: the move itself, and shadows: early copies, so that evicting their pages
+later moves nothing.
 
-Owns which pages get one, and where; the slow tier has its own (`background`). Knows nothing of who asks for it.
+Owns the move, which pages get a shadow, and where. Which pages an eviction sends down, and where to, is in `evict`; the
+slow tier has its own copies (`background`). Knows nothing of who asks for it.
 """
 
 from collections.abc import Iterable
 
 from quire.core.records.plan import Kind
-from quire.core.store.twin.moves.evict import num_fast
+from quire.core.store.twin.moves.events import log_moved
+from quire.core.store.twin.pools.log import Place
 from quire.core.store.twin.pools.pool import OFFLOADED, Pool
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import Page
+
+
+def num_fast(state: State, pool: Pool) -> int:
+    """Tiers that plans of steps read and write."""
+    return len(pool.orders) if state.rules.slow < 0 else state.rules.slow
+
+
+def note_move(pool: Pool, page: Page, source: int, target: int) -> None:
+    """A committed page has its hottest copy in another tier: it may cover its parent, or not any more."""
+    if page.node is not None:
+        pool.child_moved(page.node, source, target)
+
+
+def offload_to(state: State, pool: Pool, victim: Page, source: Place, target: Place) -> None:
+    """An idle page that has just lost `source` goes on in `target`."""
+    state.moves.add(Kind.OFFLOAD, pool.group, source, target, [victim])
+    pool.put_copy(victim, *target)
+    pool.list_idle(victim)
+    log_moved(state, pool, victim, source[0], target[0])
+    note_move(pool, victim, source[0], target[0])
+    pool.count(OFFLOADED)
 
 
 def has_shadow(state: State, pool: Pool, page: Page) -> bool:

@@ -1,6 +1,6 @@
 """The change of a page's priority: by request, or when its time is over.
 
-Owns that an idle page goes to the back of its new class, and that it is told. Knows nothing of who asks.
+Owns that an idle page goes to the back of its new class, and that the change is logged. Knows nothing of who asks.
 """
 
 from quire.core.store.twin.moves.events import log_retained
@@ -25,4 +25,4 @@ def refresh(state: State, now: int) -> None:
                 set_priority(state, state.pools[page.group], page, DEFAULT_PRIORITY)
         if room.cells is not None and room.cells.is_aging():
             for order in room.orders:
-                order.age(room.cells.aged, room.cells.recency)
+                order.ranking.age(room.cells.aged)

@@ -33,3 +33,10 @@ def check_end(state: State, number: int, end: int) -> None:
     length = len(state.table.row(number).chain)
     if not int(state.table.computed[number]) <= end <= length:
         raise ValueError(f"row {number} has {length} tokens, it cannot be handed out up to {end}")
+
+
+def check_back(state: State, number: int, end: int) -> None:
+    """What a live row was handed out from `end` on can be taken back."""
+    state.table.row(number)
+    if not int(state.table.computed[number]) <= end <= int(state.table.handed[number]):
+        raise ValueError(f"row {number} cannot be taken back to {end}")

@@ -1,25 +1,26 @@
 """The pages of one group in the order of its pool: where each slot is listed, and which is taken next.
 
 Owns that listing and the count of device slots that can be had. In the adaptive order a page waits in a cell, or is
-covered: in a group that needs all blocks a parent does not go before its child. In a group with a window pages that are
-passed go before others. Knows nothing of the tree beyond a page's node and what points say, nor of who holds a page.
+covered: in a group that needs all blocks a parent does not go before its child. In a group with a window, passed pages
+go before others; in the adaptive order so do pages of blocks that other groups have cut off. Knows nothing of the tree
+beyond a page's node and what points say, nor of who holds a page.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_right
 
-from quire.core.store.reuse import NUM_CELLS
 from quire.core.store.twin.learned.cells import Cells
 from quire.core.store.twin.pools.log import Place
-from quire.core.store.twin.pools.order import COVERED, Order, cell_level, idle_level
+from quire.core.store.twin.pools.order import Entry, Order
 from quire.core.store.twin.pools.room import Room
 from quire.core.store.twin.tree.node import Node, Page
-from quire.core.store.twin.tree.points import Window, is_overtaken, is_passed
+from quire.core.store.twin.tree.point_kinds import Kinds
+from quire.core.store.twin.tree.resume_points import Reads, Window, is_cut_off, is_overtaken, is_passed
 
 
 class Listing:
     """What one group knows of the orders of its pool, one per tier; other groups may share them."""
 
-    __slots__ = ("group", "leaves_only", "overtakes", "room", "window")
+    __slots__ = ("dear_from", "group", "kinds", "leaves_only", "overtakes", "reads", "room", "window")
 
     def __init__(self, group: int, room: Room, leaves_only: bool) -> None:
         self.group = group
@@ -27,6 +28,9 @@ class Listing:
         self.leaves_only = leaves_only  # it needs all blocks: in the adaptive order no parent goes before its child
         self.window: Window | None = None  # of a group that has one, in an order that ranks: its pages may be passed
         self.overtakes = False  # the same of one that has snapshots
+        self.reads: Reads | None = None  # of a group that needs all blocks beside others that do not; adaptive
+        self.dear_from: tuple[int, ...] = ()  # depths, in blocks, of which each makes a page one age younger
+        self.kinds: Kinds | None = None  # of resume points, in an order that ranks
 
     @property
     def orders(self) -> list[Order]:
@@ -64,29 +68,24 @@ class Listing:
             self.room.vacant += 1
 
     def list_idle(self, page: Page, released: bool = False) -> None:
-        """The hottest copy of an idle page goes to the back of its class.
-
-        One that its last child has `released` goes to the front of its cell instead if it is no younger than the first
-        there: the oldest go first, and what came together goes together.
-        """
+        """The hottest copy of an idle page may be taken; `released`: by its last child."""
         tier, slot = self.place(page)
-        order, level = self.orders[tier], self.level_of(page, tier)
-        first = order.first_page(level) if released else None
-        order.push_idle(slot, level, released and (first is None or page.used <= first.used))
+        self.orders[tier].push_idle(slot, self.entry_of(page, tier), released)
         if tier == 0 and page.claims == 0:
             self.room.vacant += 1
 
     def unlist_idle(self, page: Page) -> None:
         self.unlist_slot(*self.place(page))
 
-    def level_of(self, page: Page, tier: int) -> int:
-        """The class in which an idle page belongs, with its hottest copy in `tier`."""
-        passed = self.passes(page)
-        if self.cells is None:
-            return idle_level(page.priority, passed)
-        if self.has_child(page, tier):
-            return COVERED
-        return cell_level(page.priority, -1 if passed else self.cells.listed_cell(page))
+    def entry_of(self, page: Page, tier: int) -> Entry:
+        """What the order is told of an idle page, with its hottest copy in `tier`."""
+        covered = self.has_child(page, tier)
+        passed = not covered and self.passes(page)
+        return Entry(page.priority, passed, covered, page.reuse, page.used, self.younger(page))
+
+    def younger(self, page: Page) -> int:
+        """Ages that a page counts as younger: it costs more to compute it again."""
+        return 0 if page.node is None else bisect_right(self.dear_from, page.node.depth)
 
     def has_child(self, page: Page, tier: int) -> bool:
         """Whether a child of the page's block is in that tier or a hotter one, and would be of no use without it."""
@@ -104,11 +103,11 @@ class Listing:
             if tier >= 0:
                 kids[tier] += change
         page = parent.pages[self.group]
-        if page is None or not page.is_idle or page.hottest < 0:  # nobody's, in use, or on its way somewhere
+        if page is None or not page.is_idle or page.hottest < 0:  # no page, in use, or on its way elsewhere
             return
         tier, slot = self.place(page)
         covered = self.has_child(page, tier)
-        if (self.orders[tier].level[slot] == COVERED) != covered:
+        if self.orders[tier].entries[slot].covered != covered:
             self.relist(page, released=not covered)
 
     def relist(self, page: Page, released: bool = False) -> None:
@@ -124,38 +123,43 @@ class Listing:
         if self.is_listed_passed(tier, slot) != self.passes(page):
             self.relist(page)
 
+    def cut_off(self, page: Page | None) -> None:
+        """No request can resume at the end of a page's block any more: unless needed, the page goes before others."""
+        if page is None or not page.is_idle or page.hottest < 0:  # no page, in use, or on its way elsewhere
+            return
+        tier, slot = self.place(page)
+        entry = self.orders[tier].entries[slot]
+        if not entry.covered and not entry.passed:
+            self.relist(page)
+
+    def pass_over(self, page: Page | None) -> None:
+        """No request can use a window's page, wherever it begins: until looked at anew, it goes before others."""
+        if page is None or not page.is_idle or page.hottest < 0:  # no page, in use, or on its way elsewhere
+            return
+        tier, slot = self.place(page)
+        entry = self.orders[tier].entries[slot]
+        if not entry.passed:
+            self.unlist_idle(page)
+            self.orders[tier].push_idle(slot, entry._replace(passed=True))
+            self.room.vacant += tier == 0 and page.claims == 0
+
     def passes(self, page: Page) -> bool:
-        """Whether a page is passed now."""
-        if self.overtakes:
-            return page.node is not None and is_overtaken(page.node, self.group)
+        """Whether a page is passed now, or unwanted."""
+        if page.unwanted:
+            return True
+        if self.overtakes and self.kinds is not None:
+            return page.node is not None and is_overtaken(self.kinds, page.node, self.group)
+        if self.reads is not None:
+            return page.node is not None and is_cut_off(self.reads, page.node)
         return is_passed(self.window, page)
 
     def is_listed_passed(self, tier: int, slot: int) -> bool:
         """Whether the idle page in a slot waits among those that are passed."""
-        page = self.owner(tier, slot)
-        assert page is not None
-        passed = idle_level(page.priority, True) if self.cells is None else cell_level(page.priority, -1)
-        return self.orders[tier].level[slot] == passed
+        return self.orders[tier].entries[slot].passed
 
     def is_outranked(self, page: Page, tier: int, slot: int) -> bool:
         """Whether the idle page listed in a slot of a colder tier shall stay there rather than this one come."""
-        order, there = self.orders[tier], self.owner(tier, slot)
-        if there is None or self.cells is None:
-            return there is None or order.level[slot] > self.level_of(page, tier)
-        if order.level[slot] == COVERED or self.has_child(page, tier):
-            return order.level[slot] == COVERED
-        place = order.place(order.level[slot] - cell_level(there.priority, 0))
-        mine = order.place(-1 if self.passes(page) else self.cells.listed_cell(page))
-        return (there.priority, place) > (page.priority, mine)
-
-    def set_rank(self, cells: Sequence[int], recency: bool) -> None:
-        """The order in which cells are evicted, in every tier; `recency`: pages join those of one class from now on."""
-        if self.cells is None or sorted(cells) != list(range(NUM_CELLS)):
-            raise ValueError(f"group {self.group}: an order names each of {NUM_CELLS} cells once, if it is adaptive")
-        self.cells.falls += recency and not self.cells.recency
-        self.cells.recency = recency
-        for order in self.orders:
-            order.rank_cells(cells)
+        return self.orders[tier].ranking.outranks(slot, self.entry_of(page, tier))
 
 
 def is_near(page: Page | None, slow: int) -> bool:

@@ -1,6 +1,7 @@
 """What happened: the moves to run and the events to publish, as arrays, drained once per step.
 
-Owns the layout of both and the batching of removals. Knows neither pages nor nodes: who adds a record says what is so.
+Owns the layout of both and the batching of removals. Knows neither pages nor nodes: the caller that adds a record gives
+the facts.
 
     record    kind, group, count, hash at, token at, size, before, after, parent, root, under a root
     detail    beside each hash of a page: priority | tier << 8 | PARTIAL | WORDS
@@ -88,7 +89,7 @@ class Log:
         self.log_bound()
 
     def log_cleared(self) -> None:
-        """Everything is gone: says so per group, instead of all that waits, but for CREATED, which come first."""
+        """Everything is gone: a record per group replaces all that waits, except CREATED, which come first."""
         if self.on:
             made = [record for record in self._records if record[0] == Fact.CREATED]
             hashes = self._hashes[: sum(record[2] for record in made)]
@@ -125,7 +126,8 @@ class Log:
             waiting.clear()
 
     def log_bound(self, more: int = 0) -> bool:
-        """Too much was left in the log, or would be with so much more: drop everything, count it, go on; whether so."""
+        """Too much was left in the log, or would be with so much more: drop everything, count it, go on; whether it
+        did."""
         held = len(self._hashes) + sum(map(len, self._removed)) + more
         if held < self._limit:
             return False

@@ -4,11 +4,17 @@ Owns page ids, copies, holders and claims; keeps the listing in step with them. 
 page's node, of which slot to take for whom (evict does), nor of rows.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from quire.core.records.errors import BrokenInvariant
 from quire.core.store.interface import Int64Array
+from quire.core.store.reuse import HINT_SHIFT, NUM_CELLS
+from quire.core.store.reuse import NEVER as NEVER_CLASS
+from quire.core.store.twin.learned.ages import hint_in
 from quire.core.store.twin.learned.ghosts import Ghosts
+from quire.core.store.twin.orders.adaptive import Adaptive
 from quire.core.store.twin.pools.expiry import Expiries
 from quire.core.store.twin.pools.listing import Listing
 from quire.core.store.twin.pools.notes import Notes
@@ -23,7 +29,11 @@ SKIPPED = 28  # snapshots not taken: the state may have gone on
 BEHIND = 29  # of the dropped: those that should have had a copy in the slow tier
 COPIED_DOWN = 30  # background copies
 PREFETCHED = 31
-NUM_COUNTERS = 32
+TOLD = 31  # + hint: pages of which it was given
+FOUND_AGAIN = 34  # + hint: of the reused, those that had it
+SUPERSEDED = 38  # pages of text that its session has left behind
+NUM_COUNTERS = 40
+NEVER_BACK = NEVER_CLASS - HINT_SHIFT  # the hint
 
 
 class Pool(Listing):
@@ -53,7 +63,7 @@ class Pool(Listing):
 
     @property
     def available(self) -> int:
-        """Device slots of its pool for whoever comes; below zero while claims rest on reserved slots."""
+        """Device slots of its pool for any request; below zero while claims rest on reserved slots."""
         return self.room.available
 
     def is_short(self, pages: int, own: int = 0) -> bool:
@@ -77,7 +87,7 @@ class Pool(Listing):
         self.note_slot(tier, slot)
 
     def note_slot(self, tier: int, slot: int) -> None:
-        """What is to be told of a slot of the coldest tier has changed."""
+        """What is to be reported of a slot of the coldest tier has changed."""
         if self.notes is not None and slot >= 0 and tier == len(self.orders) - 1:
             self.notes.mark_changed(slot)
 
@@ -106,7 +116,7 @@ class Pool(Listing):
         if not page.hottest < tier < len(page.slots) or page.slots[tier] < 0 or page.hottest < 0:
             return False
         if page.stays and page.claims:
-            return False  # somebody reads it
+            return False  # it is being read
         self.discard_copy(page, tier)
         return True
 
@@ -133,7 +143,7 @@ class Pool(Listing):
         self.push_page(page)
 
     def free_unused(self, page: Page) -> None:
-        """A page outside the tree goes back unless somebody holds or claims it."""
+        """A page outside the tree goes back unless it is held or claimed."""
         if page.is_free:
             self.free_page(page)
 
@@ -148,7 +158,7 @@ class Pool(Listing):
     def push_page(self, page: Page) -> None:
         """Only the id goes back: the copies are gone already."""
         page.priority, page.duration, page.expiry = DEFAULT_PRIORITY, NEVER, NEVER
-        page.stays = 0
+        page.stays, page.unwanted = 0, False
         self.room.free_pages.append(page.number)
 
     def hold_page(self, page: Page) -> None:
@@ -170,8 +180,32 @@ class Pool(Listing):
             page.expiry = now + page.duration
             self.expiries.note(page)
 
+    def hear_page(self, page: Page, back: int) -> None:
+        """A hint says when a page comes back (0: unknown): an idle page goes to where it belongs then."""
+        if self.cells is not None:
+            changed = self.cells.tell(page, back)
+        else:
+            unwanted = back == NEVER_BACK and self.room.hears
+            changed, page.unwanted = page.unwanted != unwanted, unwanted
+        if changed and page.is_idle:
+            self.relist(page)
+
+    def hint_of(self, page: Page) -> int:
+        """The hint that a page is ranked by, 0: none."""
+        return hint_in(page.reuse) if self.cells is not None else NEVER_BACK if page.unwanted else 0
+
+    def use_page(self, page: Page) -> None:
+        """An admission found a page: the hint given for it ends."""
+        hint = self.hint_of(page)
+        if hint:
+            self.count(FOUND_AGAIN + hint)
+        if page.unwanted:
+            self.hear_page(page, 0)
+        if self.cells is not None:
+            self.cells.use(page)
+
     def keep_page(self, page: Page) -> None:
-        """Its copies below the device stay where they are: nobody takes their slots. With one tier there are none."""
+        """Its copies below the device stay where they are: their slots are not taken. With one tier there are none."""
         page.stays += len(self.orders) > 1
 
     def unkeep_page(self, page: Page) -> None:
@@ -195,3 +229,13 @@ class Pool(Listing):
                 self.room.vacant += 1
         elif page.claims == 0 and page.node is None:
             self.free_unused(page)
+
+    def set_rank(self, cells: Sequence[int], recency: bool) -> None:
+        """The order in which cells are evicted, in every tier; `recency`: pages join those of one class from now on."""
+        if self.cells is None or sorted(cells) != list(range(NUM_CELLS)):
+            raise ValueError(f"group {self.group}: an order names each of {NUM_CELLS} cells once, if it is adaptive")
+        self.cells.falls += recency and not self.cells.recency
+        self.cells.recency = recency
+        for order in self.orders:
+            assert isinstance(order.ranking, Adaptive)
+            order.ranking.rank_cells(cells, recency)

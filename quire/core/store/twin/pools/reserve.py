@@ -12,7 +12,7 @@ from quire.core.store.twin.tree.node import Page
 class Stake:
     """What a row has of one group besides its columns."""
 
-    __slots__ = ("base", "current", "fresh", "front", "kept", "own", "peak", "shown", "written")
+    __slots__ = ("base", "current", "followed", "fresh", "front", "kept", "own", "peak", "shown", "written")
 
     def __init__(self, front: int, base: int) -> None:
         self.front = front  # first column that has not left
@@ -23,6 +23,7 @@ class Stake:
         self.peak = 0  # own pages it may have at once; 0: nothing is reserved
         self.written = 0  # of a state group: what is in columns before it, a step of the prompt has written itself
         self.fresh = ONCE  # class of its new pages in the adaptive order
+        self.followed = False  # a hint said that the last known page of its prompt comes back; of the adaptive order
         self.current: Page | None = None  # of a state group: the state after the last token
 
     @property

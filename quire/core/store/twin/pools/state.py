@@ -1,4 +1,5 @@
-"""Everything of one store in one place, and its rows: the numpy tables that others read, and what only the store knows.
+"""The whole state of one store, and its rows: the numpy tables that others read, and what only the store
+knows.
 
 Owns the tables and keeps page ids and device slots in step. Knows nothing of how pages come and go.
 """
@@ -16,10 +17,11 @@ from quire.core.store.twin.pools.pool import NUM_COUNTERS, Pool
 from quire.core.store.twin.pools.reserve import Stake
 from quire.core.store.twin.pools.room import Room
 from quire.core.store.twin.tree.node import DEFAULT_PRIORITY, NEVER, Node, Page
+from quire.core.store.twin.tree.point_kinds import Kinds
 from quire.core.store.twin.tree.tree import Tree
 
 NO_PAGE = -1
-NO_ROOM = -1  # what a call answers that cannot have all its pages and has changed nothing
+NO_ROOM = -1  # the answer of a call that cannot have all its pages and has changed nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,14 @@ class Row:
 
     __slots__ = (
         "ahead",
+        "begun",
         "chain",
         "duration",
         "edge",
         "keep",
+        "named",
         "priority",
+        "prompt",
         "reached",
         "spares",
         "stakes",
@@ -57,8 +62,11 @@ class Row:
         self.tip = tip  # deepest committed node; None: commits nothing any more
         self.keep = keep
         self.edge = (len(chain) - 1) // chain.block_size  # blocks after which the same prompt could begin again
+        self.named: tuple[int, ...] = ()  # depths at which its caller expects others to resume
         self.ahead = False  # holds more than `computed` needs, and its state is not that of `computed`
-        self.reached = 0  # as far as tokens were handed out and taken back since, or have slots and are not told yet
+        self.begun = 0  # blocks of its hit
+        self.reached = 0  # as far as tokens were handed out and taken back since
+        self.prompt = len(chain)  # tokens before it are handed out by admission, in parts
         self.priority = DEFAULT_PRIORITY  # of pages made while decoding
         self.duration = NEVER
         self.twins = 0  # committed columns whose node had another page
@@ -76,7 +84,7 @@ class Table:
 
     __slots__ = (
         "block_size", "capacity", "columns", "committed", "computed", "current_slots", "currents", "handed",
-        "length", "pages", "pools", "row_counters", "rows", "slots",
+        "launched", "length", "pages", "pools", "row_counters", "rows", "slots", "told", "touched",
     )  # fmt: skip
 
     def __init__(self, block_size: int, rows: int, columns: int, pools: Sequence[Pool]) -> None:
@@ -86,10 +94,13 @@ class Table:
         self.rows: list[Row | None] = [None] * rows
         self.pages: list[Int32Array] = [np.full((rows, columns), NO_PAGE, np.int32) for _ in pools]
         self.slots: list[Int32Array] = [np.full((rows, columns), -1, np.int32) for _ in pools]
+        self.touched: list[dict[int, range]] = [{} for _ in pools]  # by row: columns that may not be as was told
+        self.told: list[Int32Array | None] = [None for _ in pools]  # the slots as they were told last, None: never
         self.currents: list[Int32Array] = [np.full(rows, NO_PAGE, np.int32) for _ in pools]
         self.current_slots: list[Int32Array] = [np.full(rows, -1, np.int32) for _ in pools]
         self.length: Int32Array = np.zeros(rows, np.int32)
         self.handed: Int32Array = np.zeros(rows, np.int32)  # leading tokens that were handed out to be computed
+        self.launched: Int32Array = np.zeros(rows, np.int32)  # of those: steps in flight compute up to here; 0: none
         self.computed: Int32Array = np.zeros(rows, np.int32)
         self.committed: Int32Array = np.zeros(rows, np.int32)
         self.capacity: list[Int32Array] = [np.zeros(rows, np.int32) for _ in pools]
@@ -113,12 +124,13 @@ class Table:
 
     def vacate(self, number: int) -> None:
         self.rows[number] = None
-        for numbers in (self.length, self.handed, self.computed, self.committed, *self.capacity):
+        for numbers in (self.length, self.handed, self.launched, self.computed, self.committed, *self.capacity):
             numbers[number] = 0
 
     def hand_out(self, number: int, end: int) -> None:
-        """The row's tokens before `end` are being computed, or will come."""
+        """The row's tokens before `end` are being computed, or will come; the others are parts of a prompt."""
         self.handed[number] = end
+        self.row(number).prompt = int(self.length[number])
 
     def set_tip(self, number: int, node: Node | None, tree: Tree) -> None:
         """Move a row's tip to a node (None: nowhere); what it leaves behind may go."""
@@ -130,11 +142,11 @@ class Table:
             tree.drop_tip(old)
 
     def is_under_way(self, number: int) -> bool:
-        """Whether a row has tokens that nobody was told to compute: its prompt comes in parts."""
-        return int(self.handed[number]) < int(self.length[number])
+        """Whether a part of a row's prompt was not handed out yet."""
+        return int(self.handed[number]) < self.row(number).prompt
 
     def is_past(self, number: int) -> bool:
-        """Whether a step may have gone on behind what is told: a state is then not the one after `computed`."""
+        """Whether a step may have gone on behind what was reported: a state is then not the one after `computed`."""
         row = self.row(number)
         return row.ahead or max(int(self.handed[number]), row.reached) > int(self.computed[number])
 
@@ -154,13 +166,20 @@ class Table:
     def set_column(self, group: int, row: int, column: int, page: Page) -> None:
         self.pages[group][row, column] = page.number
         self.slots[group][row, column] = page.slots[0]
+        self.mark_cell(group, row, column)
 
     def take_column(self, group: int, row: int, column: int) -> Page | None:
         """Make a hole; the page that was there."""
         page = self.page(group, row, column)
         self.pages[group][row, column] = NO_PAGE
         self.slots[group][row, column] = -1
+        self.mark_cell(group, row, column)
         return page
+
+    def mark_cell(self, group: int, row: int, column: int) -> None:
+        """A column of a row has got another slot."""
+        before = self.touched[group].get(row, range(column, column))
+        self.touched[group][row] = range(min(before.start, column), max(before.stop, column + 1))
 
     def set_current(self, group: int, number: int, page: Page | None) -> None:
         """The page of a row's current state, None for none."""
@@ -171,7 +190,7 @@ class Table:
 
 @dataclass(slots=True)
 class State:
-    """A store's parts. `now` is the last time it was told: for pages that become idle in a call without one."""
+    """A store's parts. `now` is the last time given to it: for pages that become idle in a call without one."""
 
     rules: Rules
     groups: Sequence[Group]
@@ -181,6 +200,7 @@ class State:
     pools: Sequence[Pool]  # by group
     rooms: Sequence[Room]  # by pool
     table: Table
+    kinds: Kinds | None  # of resume points; None: pages are not ranked by them
     now: int = 0
     inherit: bool = True  # a replaced page's copies may be trusted: no plan is under way
     admissions: int = 0  # rows settled so far
@@ -222,6 +242,6 @@ def counters_now(state: State) -> list[Int64Array]:
 
 
 def note_counters(state: State, number: int, before: list[Int64Array]) -> None:
-    """What has happened since is a row's doing; in a shared pool also to pages of groups that it asked nothing of."""
+    """Charge a row with what has happened since; in a shared pool also to groups that it asked nothing of."""
     for pool, old in zip(state.pools, before, strict=True):
         state.table.row_counters[pool.group][number] += pool.counters - old

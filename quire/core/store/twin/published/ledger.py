@@ -1,4 +1,5 @@
-"""Ledger: who has which published page, in which tier, as records tell it. Both ends of a stream keep one.
+"""Ledger: which worker has which published page, in which tier, by the records. Both ends of a stream keep
+one.
 
 Owns pages by event hash and what they add up to. Knows nothing of batches, gaps and sockets.
 """
@@ -47,7 +48,7 @@ class Ledger:
                 sums.append([[0, 0, 0] for _ in range(TIERS)])
 
     def apply(self, worker: int, records: Int32Array, hashes: UInt64Array, priorities: UInt8Array) -> int:
-        """What records tell, in order; how many of them did not fit what was known. All or nothing is applied."""
+        """Apply records in order, all or none; how many of them did not fit what was known."""
         own = self._of(worker)
         rows = _checked(records, self._groups, len(hashes), len(priorities))
         names, marks, at, odd = hashes.tolist(), priorities.tolist(), 0, 0
@@ -116,7 +117,7 @@ class Ledger:
         return np.array(list(pages), np.uint64), np.array(tiers, np.uint8), np.array(priorities, np.uint8)
 
     def runs(self, group: int, hashes: UInt64Array, workers: list[int]) -> Int32Array:
-        """Of some workers the number of leading blocks each has, and how many in each tier; int32 [workers, 9]."""
+        """For each of some workers, how many leading blocks it has, and how many in each tier; int32 [workers, 9]."""
         found = np.zeros((len(workers), 1 + TIERS), np.int32)
         self._of(0, group)
         for row, worker in enumerate(workers):

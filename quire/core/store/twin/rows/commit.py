@@ -1,17 +1,34 @@
 """Commit: pages of full, computed blocks become findable.
 
-Owns how far a row has got and when its pages are offered: at once, also those that are to leave the row later. Whoever
-comes to hold one of these is charged for it (`promised`). Knows nothing of how rows end.
+Owns how far a row has got and when its pages are offered: at once, even those that are to leave the row later. A row
+that comes to hold one of these is charged for it (`promised`). Knows nothing of how rows end.
 """
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
 from quire.core.store.interface import Int32Array
+from quire.core.store.twin.keys.chain import Chain
 from quire.core.store.twin.moves.attach import attach_row
 from quire.core.store.twin.moves.priority import refresh
 from quire.core.store.twin.pools.pool import Pool
-from quire.core.store.twin.pools.state import State
+from quire.core.store.twin.pools.state import Row, State
 from quire.core.store.twin.rows.window import leave
-from quire.core.store.twin.tree.points import ask_again
-from quire.core.store.twin.tree.traverse import climb, extend_path
+from quire.core.store.twin.tree.node import Node
+from quire.core.store.twin.tree.point_kinds import NAMED
+from quire.core.store.twin.tree.resume_points import ask_again, learn_parting, set_kind
+from quire.core.store.twin.tree.traverse import ancestor, climb, extend_path
+
+MOST_NAMED = 64
+
+
+class Prompt(NamedTuple):
+    """Where others may be expected to resume in a text, in blocks."""
+
+    edge: int  # after which the same prompt could begin again
+    named: Sequence[int]  # by its caller
 
 
 def commit(state: State, rows: list[int], computed: Int32Array | None, now: int | None = None) -> int:
@@ -22,7 +39,8 @@ def commit(state: State, rows: list[int], computed: Int32Array | None, now: int 
     if len(set(rows)) != len(rows):
         raise LookupError("a row is named twice")
     chains = [table.row(number).chain for number in rows]
-    marks = [int(mark) for mark in (table.handed[rows] if computed is None else computed)]
+    ends = np.minimum(table.handed[rows], table.length[rows]) if computed is None else computed
+    marks = [int(mark) for mark in ends]
     for number, chain, mark in zip(rows, chains, marks, strict=True):
         if not 0 <= mark <= len(chain):
             raise ValueError(f"row {number} has {len(chain)} tokens, {mark} cannot be computed")
@@ -36,18 +54,13 @@ def commit_row(state: State, number: int, computed: int) -> int:
     row = table.row(number)
     row.ahead = False
     table.computed[number] = max(int(table.computed[number]), computed)
-    table.handed[number] = max(int(table.handed[number]), computed)  # who computes more than it was told says so
+    table.handed[number] = max(int(table.handed[number]), computed)  # `computed` may be more than was handed out
     first, stop = int(table.committed[number]), int(table.computed[number]) // table.block_size
     goes_on = stop > first
     if goes_on:
         table.committed[number] = stop
         if row.commits:
-            assert row.tip is not None
-            tip = row.tip
-            if state.rules.asks and first < row.edge <= stop:
-                tip = extend_path(state.tree, row.chain, tip, first, row.edge)
-                ask_again(tip)
-            table.set_tip(number, extend_path(state.tree, row.chain, tip, tip.depth, stop), state.tree)
+            table.set_tip(number, _reach_tip(state, row, first, stop), state.tree)
     attached = 0
     for pool, group in zip(state.pools, state.groups, strict=True):
         if not group.current:
@@ -55,6 +68,63 @@ def commit_row(state: State, number: int, computed: int) -> int:
         if goes_on and group.is_bounded:
             attached += leave(state, pool, number)
     return attached
+
+
+def _reach_tip(state: State, row: Row, first: int, stop: int) -> Node:
+    """The node of a row's block `stop` - 1; where its prompt ends it is seen whether the text was known to go on."""
+    assert row.tip is not None
+    prompt, tip = Prompt(row.edge, row.named), row.tip
+    if state.rules.asks and first < row.edge <= stop:
+        tip = extend_known(state, row.chain, tip, first, row.edge)
+        assert state.kinds is not None
+        ask_again(state.kinds, state.rules.block_size, tip)
+    tip = extend_known(state, row.chain, tip, tip.depth, stop)
+    set_kinds_along(state, prompt, tip, first)
+    return tip
+
+
+def extend_known(state: State, chain: Chain, tip: Node, first: int, last: int) -> Node:
+    """As `extend_path`; where the text parts from one that is known something is learned."""
+    for block in range(first, last):
+        if state.kinds is not None and chain.block(block) not in tip.children:
+            learn_parting(state.kinds, state.rules.block_size, tip)
+        tip = extend_path(state.tree, chain, tip, block, block + 1)
+    return tip
+
+
+def set_kinds_along(state: State, prompt: Prompt, tip: Node, first: int) -> None:
+    """The nodes of blocks from `first` up to the tip's are points of their kinds."""
+    kinds = state.kinds
+    if kinds is None:
+        return
+    for node in climb(tip, first):
+        guessed = kinds.kind_at(node.depth, prompt.edge) if node.depth <= prompt.edge else 0
+        set_kind(kinds, node, NAMED if node.depth in prompt.named else guessed)
+
+
+def name_points(state: State, number: int, depths: Sequence[int]) -> None:
+    """The row's caller expects others to resume at these depths of its prompt, ascending."""
+    row = state.table.row(number)
+    edges = range(1, len(row.chain) // state.rules.block_size + 1)
+    if len(depths) > MOST_NAMED or list(depths) != sorted({*depths} & {*edges}):
+        raise ValueError(f"{list(depths)} are not at most {MOST_NAMED} block edges of {len(row.chain)} tokens")
+    if state.kinds is None or not row.commits:
+        return
+    assert row.tip is not None
+    row.named = tuple(depths)
+    for depth in depths:
+        if depth <= row.tip.depth:
+            set_kind(state.kinds, ancestor(row.tip, depth), NAMED)
+
+
+def commit_again(state: State, number: int, root: Node) -> None:
+    """A row whose blocks were forgotten with everything commits again, under a new root: the next commit offers all."""
+    table = state.table
+    row = table.row(number)
+    table.set_tip(number, extend_path(state.tree, row.chain, root, 0, int(table.committed[number])), state.tree)
+    for pool in state.pools:
+        stake = row.stakes[pool.group]
+        stake.shown = stake.shown if state.groups[pool.group].current else 0
 
 
 def _show(state: State, pool: Pool, number: int) -> int:

@@ -2,13 +2,15 @@
 
 Owns how it begins (from a snapshot or a stored tail), is kept (as a snapshot at a block's edge), is forked and ends. A
 snapshot page in a column is empty until the row has computed exactly up to its end; the state is copied into it then.
-When more was handed out, a step may have moved the state on: it is not kept as what it was, and that is counted.
+When a launched step ends there and the next one is handed out before it is committed, the copy is made between the two.
+Else, when more was handed out, a step may have moved the state on: it is not kept as what it was, and that is counted.
 """
 
 from collections.abc import Sequence
 
 from quire.core.store.twin.hits.partial import copy_source, take_source
 from quire.core.store.twin.moves.attach import attach_alone
+from quire.core.store.twin.moves.columns import clear_columns
 from quire.core.store.twin.moves.evict import copy_part, new_page, spare_or_new
 from quire.core.store.twin.pools.pool import SKIPPED, Pool
 from quire.core.store.twin.pools.state import State
@@ -57,6 +59,27 @@ def keep_snapshot(state: State, pool: Pool, number: int, columns: range) -> int:
     copy_part(state, pool, current, page, state.rules.block_size)
     attach_alone(state, pool, page, row.tip)
     return 1
+
+
+def keep_ahead(state: State, number: int) -> None:
+    """Before more of a row is handed out: the state that its steps in flight leave is copied into the snapshot there.
+
+    A commit offers it then as it is. Snapshots that those steps went past are none.
+    """
+    table = state.table
+    row, end = table.row(number), int(table.launched[number])
+    at_edge = end == int(table.handed[number]) > int(table.computed[number]) and end % table.block_size == 0
+    if not at_edge or not row.commits:
+        return
+    column = end // table.block_size - 1
+    for pool in state.pools:
+        stake = row.stakes[pool.group]
+        page = table.page(pool.group, number, column)
+        if stake.current is None or page is None or column < stake.written:
+            continue
+        clear_columns(state, pool, number, range(max(stake.front, stake.written), column))
+        copy_part(state, pool, stake.current, page, table.block_size)
+        stake.written = column + 1
 
 
 def fork_current(state: State, pool: Pool, source: int, target: int) -> None:

@@ -5,6 +5,7 @@ as many as there is room for. Knows nothing of hits.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from quire.core.store.twin.moves.columns import fill_holes
 from quire.core.store.twin.pools.ask import Ask, Retention, check_asks
@@ -36,12 +37,20 @@ def extend(state: State, number: int, asks: Sequence[Ask], retention: Retention)
     return taken
 
 
-def open_snapshots(state: State, pool: Pool, number: int, columns: list[int], peak: int, retention: Retention) -> int:
+class Snapshots(NamedTuple):
+    """What a step shall write itself."""
+
+    columns: list[int]
+    peak: int  # pages reserved afterwards
+    beside: int  # the last is given up first, unless so many slots are left beside them; -1: it is not
+
+
+def open_snapshots(state: State, pool: Pool, number: int, asked: Snapshots, retention: Retention) -> int:
     """Pages for snapshots that the row's next step writes itself: the last ones, as far as there is room.
 
     None that was named before: a step that ran then has not written it.
     """
-    table, stake = state.table, state.table.row(number).stakes[pool.group]
+    table, stake, (columns, peak, beside) = state.table, state.table.row(number).stakes[pool.group], asked
     if not state.groups[pool.group].current or columns != sorted(set(columns)):
         raise ValueError(f"columns {columns} of group {pool.group} are no snapshots")
     if columns and not 0 <= columns[0] <= columns[-1] < table.columns:
@@ -53,7 +62,10 @@ def open_snapshots(state: State, pool: Pool, number: int, columns: list[int], pe
         return 0
     fresh = [column for column in columns if column >= stake.written]
     holes = [column for column in fresh if table.page(pool.group, number, column) is None]
-    opened = holes[max(0, len(holes) - max(0, pool.available + stake.reserve)) :]
+    room = max(0, pool.available + stake.reserve)
+    if beside >= 0 and holes and holes[-1] == columns[-1] and len(holes) + beside > room:
+        holes.pop()
+    opened = holes[max(0, len(holes) - room) :]
     before = counters_now(state)
     teach_columns(state, pool, number, opened)
     fill_holes(state, pool, number, opened, retention)

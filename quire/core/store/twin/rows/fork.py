@@ -30,7 +30,9 @@ def fork(state: State, source: int, target: int) -> int:
     for counters in table.row_counters:
         counters[target] = 0
     table.occupy(target, _second(old), int(table.computed[source]), int(table.committed[source]))
-    table.handed[target] = table.handed[source]
+    table.handed[target] = min(table.handed[source], table.length[source])  # places have no tokens that it could share
+    if table.handed[source] > table.length[source]:
+        table.row(target).reached = max(old.reached, int(table.handed[source]))
     for pool in state.pools:
         set_fresh(state, pool, source)
         _share(state, pool, source, target)
@@ -71,8 +73,10 @@ def _second(old: Row) -> Row:
     row = Row(old.chain.clone(), old.tip, old.keep, [Stake(stake.front, stake.base) for stake in old.stakes])
     for stake, model in zip(row.stakes, old.stakes, strict=True):
         stake.shown, stake.fresh, stake.written = model.shown, model.fresh, model.written
+        stake.followed = model.followed
     row.priority, row.duration, row.twins, row.ahead = old.priority, old.duration, old.twins, old.ahead
-    row.reached, row.edge = old.reached, old.edge
+    row.reached, row.edge, row.begun, row.named = old.reached, old.edge, old.begun, old.named
+    row.prompt = old.prompt
     return row
 
 

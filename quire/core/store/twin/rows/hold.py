@@ -1,6 +1,6 @@
 """Holds of a row's pages beyond the row.
 
-Owns that pages which are to leave a row and are held then are made up for. Knows nothing of whom they are for.
+Owns that the room of held pages that are to leave a row is made up for. Knows nothing of whom they are for.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Recut: a row gives up what a failed read has spoilt, and computes it again into pages of its own.
 
-Owns the count before the act. Knows nothing of who has found out.
+Owns the count before the act. Knows nothing of who noticed.
 """
 
 from quire.core.store.twin.moves.evict import new_page
@@ -36,7 +36,8 @@ def recut(state: State, number: int, cut: int) -> int:
         set_fresh(state, pool, number)
         for column in columns:
             table.set_column(pool.group, number, column, new_page(state, pool, DEFAULT_PRIORITY, NEVER))
-    table.handed[number] = table.computed[number] = min(int(table.computed[number]), cut * table.block_size)
+    table.computed[number] = min(int(table.computed[number]), cut * table.block_size)
+    table.hand_out(number, int(table.computed[number]))
     table.committed[number] = min(committed, cut)
     for stake in row.stakes:
         stake.shown = min(stake.shown, cut)

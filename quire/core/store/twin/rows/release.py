@@ -1,12 +1,13 @@
-"""How a row ends: what is worth it stays findable, its tail as a partial block; then its pages go, the deepest first.
+"""How a row ends: what is worth keeping stays findable, its tail as a partial block; then its pages go, deepest first.
 
-Owns the order in which pages are given up. Knows nothing of how they were had.
+Owns the order in which pages are given up. Knows nothing of how the row got them.
 """
 
 from bisect import bisect_left
 
 from quire.core.store.twin.moves.attach import attach_alone
 from quire.core.store.twin.moves.columns import drop_columns
+from quire.core.store.twin.moves.hinted_text import End, end_of_row, hint_row
 from quire.core.store.twin.pools.pool import SKIPPED
 from quire.core.store.twin.pools.reserve import set_peak
 from quire.core.store.twin.pools.state import Row, State
@@ -17,8 +18,9 @@ from quire.core.store.twin.tree.node import Node, Page
 from quire.core.store.twin.tree.traverse import climb
 
 
-def release(state: State, number: int, keep_tail: bool, now: int) -> None:
-    """Give up a row, the deepest pages first; with `keep_tail` what it computed stays findable."""
+def release(state: State, number: int, keep_tail: bool, now: int, back: int = 0) -> End | None:
+    """Give up a row, the deepest pages first; with `keep_tail` what it computed stays findable. `back`: when its text
+    comes back. Where it ended."""
     table = state.table
     row = table.row(number)
     state.tell_time(now)
@@ -30,6 +32,9 @@ def release(state: State, number: int, keep_tail: bool, now: int) -> None:
         _keep_rest(state, number, ahead)
     for pool in state.pools:
         rank_twins(state, pool, number, range(int(table.committed[number])))
+    if row.tip is not None:
+        hint_row(state, number, row.tip.children.get(tail_of(state, number, row) or b""), back)
+    end = end_of_row(state, number)
     table.set_tip(number, None, state.tree)
     for pool in state.pools:
         for page in reversed(row.spares[pool.group]):
@@ -37,6 +42,7 @@ def release(state: State, number: int, keep_tail: bool, now: int) -> None:
         drop_columns(state, pool, number)
         close_current(state, pool, number)
     table.vacate(number)
+    return end
 
 
 def _keep_rest(state: State, number: int, ahead: bool) -> None:

@@ -1,6 +1,6 @@
 """How blocks go at once: the end of a chain, everything, a page whose bytes are gone.
 
-Owns the order of removal. Pages that somebody claims stay his, out of the tree. Knows nothing of who claims.
+Owns the order of removal. Claimed pages stay with their claims, out of the tree. Knows nothing of who claims.
 """
 
 from quire.core.store.reuse import SPOILT
@@ -41,7 +41,7 @@ def clear(state: State) -> int:
 
 
 def forget_below(state: State, root: Node) -> int:
-    """Forget all below a root, and all ghosts, which do not tell whose they are; pages detached."""
+    """Forget all below a root, and all ghosts, which do not say whose they are; pages detached."""
     for number, row in enumerate(state.table.rows):
         if row is not None and row.tip is not None and row.tip.root is root:
             state.table.set_tip(number, None, state.tree)
@@ -93,7 +93,7 @@ def lose(state: State, group: int, number: int, stamp: int) -> bool:
     if page.node is not None:
         bury(state, pool, page, SPOILT)
         detach(state, pool, page, page.hottest)
-    if (page.holders or page.claims) and not (page.stays and page.claims):  # else somebody reads them
+    if (page.holders or page.claims) and not (page.stays and page.claims):  # else they are being read
         pool.drop_shadows(page)
     if idle:
         pool.strand_page(page)

@@ -1,7 +1,7 @@
 """Restore: blocks and their pages in the slow tier, as an earlier process had them, into an empty store.
 
-Owns that all of it is taken or nothing. The layer above has checked slots, sizes and the order of parents; that a block
-stands twice under its parent is found here. Knows nothing of files.
+Owns that all of it is taken or nothing. The layer above has checked slots, sizes and the order of parents; a block that
+stands twice under its parent is detected here. Knows nothing of files.
 """
 
 from collections.abc import Sequence

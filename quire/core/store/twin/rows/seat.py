@@ -15,7 +15,7 @@ from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.reserve import Stake, keep_more
 from quire.core.store.twin.pools.state import Row, State
 from quire.core.store.twin.tree.node import Node, Page
-from quire.core.store.twin.tree.points import ask_again
+from quire.core.store.twin.tree.resume_points import ask_again
 from quire.core.store.twin.tree.traverse import extend_path
 
 NO_ROOT = -1
@@ -37,13 +37,13 @@ def seat(state: State, hit: Hit, number: int, row: Row) -> None:
             own_alone(state, pool, row.stakes[pool.group], hit.held_blocks(pool.group), pages)
     table.occupy(number, row, hit.start, hit.blocks)
     if row.commits and state.rules.asks and hit.blocks == row.edge > 0:
-        assert row.tip is not None
-        ask_again(row.tip)
+        assert row.tip is not None and state.kinds is not None
+        ask_again(state.kinds, state.rules.block_size, row.tip)
     hit.seated(number)
 
 
 def own_alone(state: State, pool: Pool, stake: Stake, blocks: Sequence[int], pages: Sequence[Page]) -> None:
-    """The last pages of a window's hit that nobody else has are the row's own: they make room when they leave it."""
+    """The last pages of a window's hit that the row alone has are its own: they make room when they leave it."""
     group = state.groups[pool.group]
     if not group.is_bounded or group.current:
         return
@@ -84,7 +84,7 @@ def new_row(state: State, hit: Hit, chain: Chain, root: int, keep: bool) -> Row:
         raise ValueError("a row that keeps its blocks needs a root")
     tip = None if root == NO_ROOT else find_tip(state, hit, chain, state.tree.root(root))
     row = Row(chain, tip, keep, [Stake(hit.front(pool.group), hit.blocks) for pool in state.pools])
-    row.ahead = hit.has_needs
+    row.ahead, row.begun = hit.has_needs, hit.blocks
     return row
 
 

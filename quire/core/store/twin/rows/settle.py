@@ -16,7 +16,7 @@ from quire.core.store.twin.pools.pool import PARTIAL_FROM, REUSED_FROM, REUSED_F
 from quire.core.store.twin.pools.reserve import count_own, set_peak
 from quire.core.store.twin.pools.state import State, counters_now, note_counters
 from quire.core.store.twin.rows.current import open_current, resume_current
-from quire.core.store.twin.rows.teach import teach_new, teach_prompt, teach_reuse
+from quire.core.store.twin.rows.teach import teach_new, teach_prompt
 
 
 def settle(
@@ -67,7 +67,7 @@ def reuse_full(state: State, pool: Pool, number: int, held: Sequence[int], reten
     for block, page in pages:
         pool.count(REUSED_FULL)
         pool.count(REUSED_FROM + page.hottest)
-        teach_reuse(pool, page)
+        pool.use_page(page)
         asked = retention.asked(block)
         if asked is not None:
             set_priority(state, pool, page, asked[0])

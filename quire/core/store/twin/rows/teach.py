@@ -1,22 +1,23 @@
 """What an admission teaches the adaptive order: which blocks were used again, which of them were gone.
 
-Owns which blocks of a prompt count as known: those of the hit, and behind them those that are ghosts, as far as no new
-one lies between. Only admissions teach. Knows nothing of how pages are had.
+Owns which blocks of a prompt count as known: those of the hit, and behind them those that are ghosts, up to the first
+new one. Only admissions teach. Knows nothing of how rows get pages.
 """
 
 from collections.abc import Iterable
 
+from quire.core.store.reuse import ONCE
 from quire.core.store.twin.hits.walk_result import Hit
 from quire.core.store.twin.keys.chain import Chain
-from quire.core.store.twin.learned.ages import fresh_class
+from quire.core.store.twin.learned.ages import follows_hint, fresh_class
 from quire.core.store.twin.pools.ask import Ask
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import State
-from quire.core.store.twin.tree.node import Node, Page
+from quire.core.store.twin.tree.node import Node
 
 
 def teach_prompt(state: State, pool: Pool, number: int, hit: Hit, ask: Ask) -> None:
-    """Before a seated row gets its pages: what of its prompt was there before, and so of which class new pages are."""
+    """Before a seated row gets its pages: how much of its prompt was there before, and so the class of new pages."""
     if pool.cells is None:
         return
     row = state.table.row(number)
@@ -25,6 +26,9 @@ def teach_prompt(state: State, pool: Pool, number: int, hit: Hit, ask: Ask) -> N
         columns = [column for column in columns if column != hit.blocks]
     known = teach_columns(state, pool, number, columns)
     stake = row.stakes[pool.group]
+    deepest = state.table.page(pool.group, number, hit.blocks - 1) if hit.blocks else None
+    last = pool.cells.met_class if known > hit.blocks else ONCE if deepest is None else deepest.reuse
+    stake.followed = follows_hint(last)
     stake.fresh = fresh_class(max(hit.blocks, known), len(row.chain) // state.rules.block_size)
     pool.cells.fresh = stake.fresh
 
@@ -54,12 +58,6 @@ def teach_new(state: State, pool: Pool, number: int) -> None:
             pool.cells.begin(page, uses)
 
 
-def teach_reuse(pool: Pool, page: Page) -> None:
-    """A page of the hit is used."""
-    if pool.cells is not None:
-        pool.cells.use(page)
-
-
 def use_chain(state: State, root: Node, chain: Chain, blocks: int) -> None:
     """A request was served from outside: what its first blocks need is used, the ghosts right behind are met."""
     nodes: list[Node] = []
@@ -69,7 +67,7 @@ def use_chain(state: State, root: Node, chain: Chain, blocks: int) -> None:
         found = [nodes[block].pages[pool.group] for block in group.needed(len(nodes))]
         pages = [page for page in found if page is not None]
         for page in pages:
-            teach_reuse(pool, page)
+            pool.use_page(page)
         for page in reversed(pages):
             if page.is_idle:
                 pool.relist(page)

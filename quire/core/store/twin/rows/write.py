@@ -1,6 +1,6 @@
 """Pages whose bytes come from outside: slots in any tier, findable when they are written.
 
-Owns that what is there already is neither asked for nor evicted on the way, and that all pages are had or none. Knows
+Owns that present pages are neither asked for nor evicted on the way, and that a call gets all its pages or none. Knows
 nothing of who writes.
 """
 
@@ -19,8 +19,9 @@ from quire.core.store.twin.pools.ask import Retention
 from quire.core.store.twin.pools.listing import is_near
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import State
+from quire.core.store.twin.rows.commit import Prompt, extend_known, set_kinds_along
 from quire.core.store.twin.tree.node import Node, Page
-from quire.core.store.twin.tree.traverse import climb, extend_path
+from quire.core.store.twin.tree.traverse import climb
 
 Lack = tuple[int, int, int]  # group, pages wanted, slots that can be had
 
@@ -65,13 +66,14 @@ def write_blocks(
 
 
 def _lack(state: State, pool: Pool, tier: int, missing: list[list[int]]) -> Lack | None:
-    """Whether a group's pool has not what its groups miss together."""
+    """Whether a group's pool has less than its groups miss together."""
     have, need = room_in(pool, tier), sum(len(missing[other.group]) for other in state.pools if other.room is pool.room)
     return (pool.group, need, have) if missing[pool.group] and need > have else None
 
 
 def room_in(pool: Pool, tier: int) -> int:
-    """Slots of a tier that can be had: listed, and not the hottest copy of a claimed page; of the device fewer."""
+    """Slots of a tier that can be taken: listed, and not the hottest copy of a claimed page; on the device, less the
+    reserve."""
     if tier == 0:
         return pool.available
     order = pool.orders[tier]
@@ -90,12 +92,13 @@ def make_pages(state: State, pool: Pool, tier: int, missing: list[int], fresh: i
 
 
 def publish(
-    state: State, root: Node, chain: Chain, blocks: Sequence[list[int]], pages: Sequence[list[int]], now: int
+    state: State, root: Node, chain: Chain, blocks: Sequence[list[int]], pages: Sequence[list[int]], prompt: Prompt
 ) -> int:
-    """Written pages take their places in the tree, unless others have come before, and are let go; how many did."""
+    """Written pages take their places in the tree, unless other pages came first, and are let go; how many did."""
     last = max((block + 1 for some in blocks for block in some), default=0)
-    state.tell_time(now)
-    nodes = climb(extend_path(state.tree, chain, root, 0, last), 0) if last else []
+    tip = extend_known(state, chain, root, 0, last)
+    set_kinds_along(state, prompt, tip, 0)
+    nodes = climb(tip, 0)
     stored = 0
     for pool, some, numbers in zip(state.pools, blocks, pages, strict=True):
         run: list[Node] = []
@@ -118,12 +121,12 @@ def publish(
                 stored += 1
         log_stored(state, pool, run)
     for pool, some, numbers in zip(state.pools, blocks, pages, strict=True):
-        let_go_written(pool, nodes, some, [pool.page(number) for number in numbers], now)
+        let_go_written(pool, nodes, some, [pool.page(number) for number in numbers], state.now)
     return stored
 
 
 def let_go_written(pool: Pool, nodes: list[Node], blocks: list[int], pages: list[Page], now: int) -> None:
-    """Nobody holds the pages any more, the last first; what is above and between them is ranked anew."""
+    """Let go of the pages, the last first; what is above and between them is ranked anew."""
     for page in reversed(pages):
         pool.let_go(page, now)
     if blocks and pool.window is not None:

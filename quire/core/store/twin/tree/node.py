@@ -17,7 +17,7 @@ class Page:
 
     __slots__ = (
         "claims", "copying", "duration", "expiry", "group", "holders", "node", "number", "priority", "reuse", "slots",
-        "stamp", "stays", "turn", "used", "uses", "watched",
+        "stamp", "stays", "turn", "unwanted", "used", "uses", "watched",
     )  # fmt: skip
 
     def __init__(self, number: int, num_tiers: int) -> None:
@@ -34,6 +34,7 @@ class Page:
         self.duration = NEVER
         self.expiry = NEVER
         self.turn = 0  # when the expiry was noted
+        self.unwanted = False  # a hint said that it never comes back; of an order without classes
         self.uses = 0  # admissions that used its block; this and what follows is kept for the adaptive order only
         self.reuse = 0  # its class
         self.used = 0  # when an admission last used it
@@ -61,8 +62,8 @@ class Node:
     """A block under its parent; a root is a node without one."""
 
     __slots__ = (
-        "alive", "asked", "children", "depth", "hash", "identity", "key", "kids", "lasting", "number", "order", "pages",
-        "parent", "root", "tips",
+        "alive", "asked", "children", "depth", "hash", "identity", "key", "kids", "kind", "lasting", "number", "order",
+        "pages", "parent", "root", "tips",
     )  # fmt: skip
 
     def __init__(self, number: int, identity: bytes, parent: "Node | None", num_groups: int) -> None:
@@ -76,6 +77,7 @@ class Node:
         self.pages: list[Page | None] = [None] * num_groups
         self.tips = 0
         self.asked = False  # a prompt ended there while the text was known to go on
+        self.kind = 0  # of resume point that was guessed or named there
         self.hash = 0
         self.key = 0  # private, of the chain up to here; kept where what is gone is remembered
         self.kids: list[
@@ -90,7 +92,7 @@ class Node:
 
     @property
     def is_held(self) -> bool:
-        """Whether somebody holds a page of it, or needs one to stay where it is."""
+        """Whether a page of it is held, or must stay where it is."""
         return any(page is not None and (page.holders > 0 or page.stays > 0) for page in self.pages)
 
     def children_in_order(self) -> Iterator["Node"]:

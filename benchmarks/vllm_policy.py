@@ -1,0 +1,179 @@
+"""Hits of vLLM's own host cache under its own policies and under ours, on traces; and what ours takes per block.
+
+    make vllm-env
+    PYTHONPATH=. .vllm-env/bin/python benchmarks/vllm_policy.py [conversation.jsonl synthetic.jsonl]
+
+vLLM's `CPUOffloadingManager` runs as its scheduler drives it: each request looks its blocks up, loads the hit, stores
+the rest in steps of 16 blocks, and finishes. No bytes are moved. Without files the samples that ship are taken. The
+policy's time is that of its calls alone, recorded in one run and repeated by themselves on a new policy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import hashlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from quire.trace.read.trace import SAMPLES, Trace, read_trace
+
+STEP = 16  # blocks that a step stores: 8,192 tokens of 512
+POLICIES = ("lru", "arc", "QuireLruPolicy", "QuirePolicy")
+SIZES = (1000, 3000, 10_000)
+
+
+class Clock:
+    """The trace's own time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def key_of(part: int, before: bytes) -> bytes:
+    """A block's chained hash, and its group: as vLLM makes keys."""
+    return hashlib.sha256(before + part.to_bytes(8, "little")).digest() + bytes(4)
+
+
+def asked_blocks(trace: Trace) -> list[tuple[float, list[bytes]]]:
+    """When each request came, and the keys of its whole blocks."""
+    found = []
+    for request in trace:
+        keys: list[bytes] = []
+        for part, size in zip(request.parts.tolist(), request.sizes.tolist(), strict=True):
+            if size < request.sizes[0]:
+                break
+            keys.append(key_of(part, keys[-1] if keys else b""))
+        found.append((request.time, keys))
+    return found
+
+
+def manager_with(policy: str, size: int, clock: Clock) -> Any:
+    """vLLM's manager of that many blocks."""
+    from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
+
+    if not policy.startswith("Quire"):
+        return CPUOffloadingManager(size, policy)
+    manager = CPUOffloadingManager(size, policy, "quire.integrations.vllm.policy")
+    manager._policy = type(manager._policy)(size, clock)
+    return manager
+
+
+def serve(manager: Any, number: int, keys: list[bytes]) -> int:
+    """One request's life; blocks of its hit."""
+    from vllm.v1.kv_offload.base import LookupResult, ReqContext
+
+    context = ReqContext(str(number))
+    for nth, key in enumerate(keys):
+        context.set_offload_key_position(key, (nth + 1) * 512)
+    manager.on_new_request(context)
+    hit = 0
+    while hit < len(keys) and manager.lookup(keys[hit], context) is LookupResult.HIT:
+        hit += 1
+    if hit:
+        manager.prepare_load(keys[:hit], context)
+        manager.complete_load(keys[:hit], context)
+    for start in range(hit, len(keys), STEP):
+        stored = manager.prepare_store(keys[start : start + STEP], context)
+        if stored is not None:
+            manager.complete_store(stored.keys_to_store, context)
+    manager.on_request_finished(context)
+    return hit
+
+
+def hit_rate(policy: str, size: int, asked: list[tuple[float, list[bytes]]]) -> float:
+    """% of the blocks of the second half that were hit."""
+    clock = Clock()
+    manager, hits, blocks = manager_with(policy, size, clock), 0, 0
+    for number, (clock.now, keys) in enumerate(asked):
+        hit = serve(manager, number, keys)
+        if 2 * number >= len(asked):
+            hits, blocks = hits + hit, blocks + len(keys)
+    return 100 * hits / max(1, blocks)
+
+
+class Recording:
+    """A policy whose calls are written down, each with the time of the trace."""
+
+    def __init__(self, policy: Any, clock: Clock) -> None:
+        self.policy, self.clock, self.calls = policy, clock, list[tuple[float, str, tuple[Any, ...]]]()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self.policy, name)
+
+        def call(*given: Any) -> Any:
+            self.calls.append((self.clock.now, name, given))
+            return method(*given)
+
+        setattr(self, name, call)
+        return call
+
+
+def repeatable(
+    calls: list[tuple[float, str, tuple[Any, ...]]], policy: Any
+) -> list[tuple[float, Any, tuple[Any, ...]]]:
+    """The same calls of another policy, with chunks of its own, whose readers are counted as the manager does."""
+    there: dict[bytes, Any] = {}
+    found: list[tuple[float, Any, tuple[Any, ...]]] = []
+    for now, name, given in calls:
+        if name == "insert":
+            given = given[0], type(given[1])(given[1].chunk_id)
+            there[given[0]] = given[1]
+        elif name.startswith("mark"):
+            found.append((now, setattr, (there[given[0]], "ref_cnt", int(name == "mark_non_evictable"))))
+        elif name in ("on_store_miss", "on_request_finished"):
+            given[-1]._state.clear()  # what the first policy remembered of the request
+        found.append((now, getattr(policy, name), given))
+    return found
+
+
+def time_per_block(policy: str, size: int, asked: list[tuple[float, list[bytes]]]) -> float:
+    """Microseconds of processor time that the policy takes for each block of a request."""
+    clock = Clock()
+    manager = manager_with(policy, size, clock)
+    recording = manager._policy = Recording(manager._policy, clock)
+    for number, (clock.now, keys) in enumerate(asked):
+        serve(manager, number, keys)
+    calls = repeatable(recording.calls, manager_with(policy, size, clock)._policy)
+    gc.collect()
+    gc.disable()
+    begun = time.thread_time()
+    for clock.now, method, given in calls:
+        method(*given)
+    taken = time.thread_time() - begun
+    gc.enable()
+    return taken * 1e6 / sum(len(keys) for _, keys in asked)
+
+
+def traces(files: list[Path]) -> Iterator[tuple[str, Trace]]:
+    """Those named, or those that ship."""
+    for name, path in [(file.stem, file) for file in files] if files else SAMPLES.items():
+        yield name, read_trace(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path, help="traces; else the samples")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="blocks of host memory")
+    parser.add_argument("--no-time", action="store_true", help="hits only")
+    args = parser.parse_args()
+    print(
+        "| trace, blocks |", " | ".join(POLICIES), "| us per block: lru, arc, QuirePolicy |\n|---|---|---|---|---|---|"
+    )
+    for name, trace in traces(args.files):
+        asked = asked_blocks(trace)
+        for size in args.sizes:
+            rates = [f"{hit_rate(policy, size, asked):.1f}" for policy in POLICIES]
+            timed = () if args.no_time else ("lru", "arc", "QuirePolicy")
+            times = [f"{time_per_block(policy, size, asked):.2f}" for policy in timed]
+            print(f"| {name}, {size:,} | {' | '.join(rates)} | {', '.join(times)} |", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""Steps in flight by definition: what a launch, a commit and a failure of one mean for its rows. Knows no claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fuzzing.oracle import life, reach
+from fuzzing.oracle.commit import commit
+from fuzzing.oracle.model import Model
+from fuzzing.oracle.state import Row, State
+from fuzzing.world.plain import Identity, Misuse, SetbackFacts
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """What was launched at once: rows with what they compute, from and to."""
+
+    number: int
+    parts: list[tuple[Row, int, int]]
+
+    def counts(self) -> list[tuple[Row, int, int]]:
+        """Those whose pages are what they were."""
+        return [part for part in self.parts if part[0].since <= self.number]
+
+
+def launch(model: Model, names: Sequence[str]) -> tuple[tuple[int, int, int], ...]:
+    """These rows are computed as far as they were handed out: row, from and to."""
+    rows = [model.own.rows[name] for name in names]
+    if any(row.handed <= max(row.computed, row.launched) for row in rows):
+        raise Misuse("nothing to launch")
+    parts = [(row, max(row.computed, row.launched), row.handed) for row in rows]
+    for row in rows:
+        row.launched = row.handed
+    model.steps.append(Step(model.next_step, parts))
+    model.next_step += 1
+    return tuple((row.number, start, end) for row, start, end in parts)
+
+
+def flies(model: Model, row: Row) -> bool:
+    """Some step in flight has the row, whether that counts or not."""
+    return any(row is other for step in model.steps for other, _, _ in step.parts)
+
+
+def check_landed(model: Model, rows: Sequence[Row]) -> None:
+    """A step in flight has its own end."""
+    if any(flies(model, row) for row in rows):
+        raise Misuse("a step in flight computes it")
+
+
+def learn(state: State, rows: Sequence[Row], tokens: Sequence[Sequence[Identity]]) -> None:
+    """Tokens that a step has made, as far as they fit."""
+    extra = max(kind.extra or 0 for kind in state.kinds)
+    most = state.world.blocks(state.world.max_length) * state.world.block_size - extra
+    for row, new in zip(rows, tokens, strict=True):
+        if new and (row.handed < row.prompt or len(row.tokens) + len(new) > most):
+            raise Misuse("tokens behind an unfinished prompt, or too many")
+    for row, new in zip(rows, tokens, strict=True):
+        row.tokens += new
+
+
+def land(model: Model, nth: int, computed: Sequence[int] | None, tokens: Sequence[Sequence[Identity]]) -> int:
+    """A step has run: its tokens are known, what it computed is there, and what has waited for it ends."""
+    if nth:
+        raise Misuse("an older step is in flight")
+    step, own = model.steps[0], model.own
+    told = [end for _, _, end in step.parts] if computed is None else list(computed)
+    parts = [(row, end, told[place], tokens[place]) for place, (row, _, end) in enumerate(step.parts)
+             if row.since <= step.number]  # fmt: skip
+    marks = []
+    for row, end, mark, new in parts:
+        known = len(row.tokens) + len(new)
+        later = any(row is other for one in model.steps[1:] for other, _, _ in one.parts)
+        marks.append(min(mark, known) if row.ending is not None else mark)
+        if not 0 <= marks[-1] <= min(end, known):
+            raise Misuse("more than was handed out or is known")
+        if own.world.has_state and later and row.ending is None and mark < end:
+            raise Misuse("a later step goes on from that state")
+    rows = [row for row, *_ in parts]
+    learn(own, rows, [new for *_, new in parts])
+    for pools in own.pools if any(map(reach.bounded, own.kinds)) else ():
+        pools.refresh(own.now())
+    ran = [row for row, mark in zip(rows, marks, strict=True) if mark > row.computed]
+    fresh = sum(commit(own, row, mark) for row, mark in zip(rows, marks, strict=True))
+    for across in (model.cross.rows.get(row.ask.name) for row in ran) if model.cross is not None else ():
+        if across is not None and model.cross is not None and across.computed < len(across.tokens):
+            fresh += commit(model.cross, across, len(across.tokens))
+    del model.steps[0]
+    for (row, end, *_), mark in zip(parts, marks, strict=True):
+        if not flies(model, row) and mark < end:
+            take_back(row, row.computed, own.world.block_size, True)
+    end_waiting(model, [row for row, _, _ in step.parts])
+    return fresh
+
+
+def take_back(row: Row, end: int, size: int, ran: bool) -> None:
+    """What a row was handed out from there on is not computed."""
+    row.reached = max(row.reached, row.handed) if ran else row.reached
+    row.written = [min(column, end // size) for column in row.written]
+    row.handed = end
+
+
+def crash(model: Model, nth: int) -> tuple[SetbackFacts, ...]:
+    """A step fails, and all behind it: their rows go back to where the first of them has begun."""
+    failed, size = model.steps[nth:], model.world.block_size
+    del model.steps[nth:]
+    starts: dict[int, tuple[Row, int]] = {}
+    for step in reversed(failed):
+        starts.update({row.number: (row, start) for row, start, _ in step.counts()})
+    told: list[SetbackFacts] = []
+    for _, (row, start) in sorted(starts.items()):
+        old, row.launched = row.handed, max(start, row.computed) if flies(model, row) else 0
+        take_back(row, row.launched or row.computed, size, True)
+        if row.ending is not None:
+            continue
+        told.append(
+            ("sequence", row.ask.name, old, 0 if model.own.world.has_state else row.handed, model.own.world.has_state)
+        )
+        if model.own.world.has_state:
+            model.lost[row.ask.name] = replace(row, tokens=list(row.tokens))
+            end(model, row, True, 0)
+    gone = {row.number: row for step in failed for row, _, _ in step.parts}
+    end_waiting(model, [row for _, row in sorted(gone.items())])
+    return tuple(told)
+
+
+def end(model: Model, row: Row, store: bool, back: int) -> None:
+    """A sequence ends: at once, or when no step in flight has it any more; its name is free already."""
+    if not flies(model, row):
+        model.free_rows.append(row.number)
+        for stream in model.streams:
+            if row.ask.name in stream.rows:
+                life.release(stream, stream.rows[row.ask.name], store, back)
+        return
+    row.ending = (store, back)
+    take_back(row, max(row.launched, row.computed), model.world.block_size, False)
+    name, other = row.ask.name, f"{row.ask.name}~{row.number}"
+    for stream in model.streams:
+        if name in stream.rows:
+            mine = stream.rows.pop(name)
+            mine.ask = replace(mine.ask, name=other)
+            stream.rows[other] = mine
+
+
+def end_waiting(model: Model, rows: Sequence[Row]) -> None:
+    """Steps are closed: of their rows, those that no other step has are in flight no longer."""
+    for row in rows:
+        row.launched = row.launched if flies(model, row) else 0
+        if row.ending is not None and not flies(model, row):
+            (store, back), row.ending = row.ending, None
+            end(model, row, store, back)

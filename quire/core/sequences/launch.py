@@ -1,0 +1,146 @@
+"""Launch: a handed-out step is on its way; the next may be handed out before this one is committed or has failed.
+
+Owns what its end means for each row: tokens, edges, a release that has waited for it. Knows nothing of hits or slots.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from quire.core.records.errors import InputError, StateError, say, shown
+from quire.core.records.request import Int32
+from quire.core.sequences.commit import add_tokens, commit_rows, known_with, new_tokens, numbers_of
+from quire.core.sequences.release import end_row, release_sequence, suspended
+from quire.core.sequences.rows import Sequences, rows_of, sequences_of, wrong_rows
+from quire.core.sequences.setbacks import Setback
+from quire.core.state.registry import LaunchedStep, Registry
+
+
+class _Ran(NamedTuple):
+    """What is said of a step that has run, by row."""
+
+    rows: Int32
+    ends: Int32  # that it was handed out
+    numbers: Int32  # that are computed
+    known: Int32  # with the tokens that it has made
+
+
+def launch_step(registry: Registry, sequences: Sequences | None) -> LaunchedStep:
+    """What these rows were handed out since their last launch (None: whatever was handed out) is on its way."""
+    setup, flight = registry.setup, registry.in_flight
+    store = setup.store
+    if sequences is None:
+        rows = np.flatnonzero(store.handed > np.maximum(store.computed, store.launched)).astype(np.int32)
+    else:
+        rows = rows_of(setup, sequences).copy()
+        live = {sequence.row for sequence in registry.sequences.values()}
+        if len(np.unique(rows)) != len(rows) or not live.issuperset(rows.tolist()):
+            raise wrong_rows(registry, "launch", rows)
+    starts, ends = np.maximum(store.computed[rows], store.launched[rows]), store.handed[rows]
+    for place in np.flatnonzero(starts >= ends)[:1].tolist():
+        (idle,) = sequences_of(registry, rows[place : place + 1])
+        fact = "it was handed out nothing since its last step"
+        raise StateError(say(f"launch of sequence {shown(idle.id)}", fact, "admit or grow it first, or leave it out"))
+    store.launch(rows, ends)
+    return flight.add(rows, starts, ends)
+
+
+def commit_step(registry: Registry, step: LaunchedStep, computed: int | Int32 | None, tokens: Int32 | None) -> int:
+    """The oldest step in flight has run, up to `computed` of each of its rows; `tokens` are known now. New pages."""
+    setup, flight = registry.setup, registry.in_flight
+    if _place_of(registry, step, "commit"):
+        fact = f"step {flight.steps[0].number} was launched before it"
+        raise StateError(say(f"commit of step {step.number}", fact, "commit the steps in the order of their launch"))
+    now = setup.now()  # before the first change: a caller's clock may raise
+    numbers = step.ends if computed is None else numbers_of(computed, step.rows)
+    new = new_tokens(np.full(len(step.rows), -1, np.int32) if tokens is None else tokens, len(step.rows))
+    valid = flight.valid(step)
+    rows, ends, new = step.rows[valid], step.ends[valid], new[valid]
+    known, numbers = known_with(setup.store, rows, new), numbers[valid]
+    if flight.ending:  # the last token of a sequence that has ended may not have come
+        numbers = np.where(np.isin(rows, list(flight.ending)), np.minimum(numbers, known), numbers).astype(np.int32)
+    _check_ran(registry, step, _Ran(rows, ends, numbers, known))
+    if tokens is not None:
+        add_tokens(registry, rows, new)
+    added = commit_rows(registry, rows, numbers, False, now)
+    short = (flight.last[rows] == step.number) & (numbers < ends)
+    for row in rows[short].tolist():  # it goes on from what is computed; its state has gone further
+        setup.store.take_back(row, setup.store.computed.item(row), True)
+    del flight.steps[0]
+    done = step.rows[~flight.have(step.rows)]
+    setup.store.launch(done, np.zeros(len(done), np.int32))
+    _end(registry, done, now)
+    return added
+
+
+def fail_step(registry: Registry, step: LaunchedStep) -> tuple[Setback, ...]:
+    """A step has raised: what it and those behind it were to compute is not handed out any more. Who goes back, and how
+    far; with recurrent groups a state may have moved on, and such a sequence is lost."""
+    setup, flight = registry.setup, registry.in_flight
+    place = _place_of(registry, step, "fail")
+    now = setup.now()  # before the first change: a caller's clock may raise
+    by_row = {sequence.row: sequence for sequence in registry.sequences.values()}
+    starts: dict[int, int] = {}  # where the first of the failed steps has begun
+    for one in reversed(flight.steps[place:]):
+        there = flight.valid(one)
+        starts.update(zip(one.rows[there].tolist(), one.starts[there].tolist(), strict=True))
+    failed = flight.cut(place)
+    setbacks: list[Setback] = []
+    for row, start in sorted(starts.items()):
+        old, computed = setup.store.handed.item(row), setup.store.computed.item(row)
+        edge = max(start, computed) if flight.has(row) else computed
+        setup.store.take_back(row, edge, True)
+        setup.store.launch(np.array([row], np.int32), np.array([edge if flight.has(row) else 0], np.int32))
+        if row not in by_row:
+            continue  # it has ended meanwhile
+        sequence = by_row[row]
+        if not setup.state_groups:
+            setbacks.append(Setback(sequence, old, edge))
+            continue
+        request = suspended(setup, sequence)
+        release_sequence(registry, sequence, True)
+        setbacks.append(Setback(sequence, old, 0, lost=True, request=request))
+    _end(registry, np.unique(np.concatenate([one.rows for one in failed])), now)
+    return tuple(setbacks)
+
+
+def _place_of(registry: Registry, step: LaunchedStep, verb: str) -> int:
+    """Which of the steps in flight it is."""
+    for place, one in enumerate(registry.in_flight.steps):
+        if one is step:
+            return place
+    if not isinstance(step, LaunchedStep):
+        raise InputError(
+            say(f"{verb} of a {type(step).__name__}", "it is not a LaunchedStep", "pass what launch returned")
+        )
+    fact = "it is not in flight here: it was committed or has failed, or is another cache's"
+    raise StateError(say(f"{verb} of step {step.number}", fact, "close each launched step once"))
+
+
+def _check_ran(registry: Registry, step: LaunchedStep, ran: _Ran) -> None:
+    """What it has computed it was handed out, and is known; a state goes on from all of it, not from a part."""
+    over = np.flatnonzero((ran.numbers < 0) | (ran.numbers > np.minimum(ran.ends, ran.known)))
+    ending, last = list(registry.in_flight.ending), registry.in_flight.last
+    goes_on = (ran.numbers < ran.ends) & (last[ran.rows] > step.number) & ~np.isin(ran.rows, ending)
+    short = np.flatnonzero(goes_on if registry.setup.state_groups else goes_on[:0])
+    if not len(over) and not len(short):
+        return
+    place = int(over[0] if len(over) else short[0])
+    row, number, end, known = (array.item(place) for array in (ran.rows, ran.numbers, ran.ends, ran.known))
+    ask = f"commit of {number} tokens of sequence {shown(registry.sequence_in(row))} in step {step.number}"
+    if not len(over):
+        fact = f"it was handed out up to {end}, and a later step goes on from the state there"
+        raise StateError(say(ask, fact, "commit all of it, or fail the later step first"))
+    fact = f"it was handed out up to {end}, and {known} are known"
+    raise InputError(say(ask, fact, "pass no more, and with each commit the tokens that the step has made"))
+
+
+def _end(registry: Registry, rows: Int32, now: int) -> None:
+    """Of these rows, those in no step any more are given up now if they were released."""
+    flight = registry.in_flight
+    for row in rows[~flight.have(rows)].tolist() if flight.ending else ():
+        ending = flight.ending.pop(row, None)
+        if ending is not None:
+            end_row(registry, row, ending, now)

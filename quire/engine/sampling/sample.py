@@ -1,0 +1,140 @@
+"""From logits to tokens: rules, temperature, min-p, top-k, top-p and chance, for a whole batch. Knows no requests.
+
+A row's token depends on its logits and its SampleRow alone: chance is a hash of (seed, branch, position), not the state
+of a generator, and probabilities are whole numbers, whose sums are the same in any order and on any device. So batch
+mates, preemption and drafts change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from quire.core.records.errors import InputError, say
+from quire.engine.sampling.chance import uniform
+from quire.engine.sampling.edit_logits import edit
+from quire.engine.sampling.params import Sampling
+from quire.engine.sampling.sample_row import SampleRow
+
+HEAD = 256  # tokens looked at first for top-k and top-p: almost always enough, and far cheaper than a full sort
+WIDER = 16  # times as many, when they are not
+COLDEST, HOTTEST = 1e-30, 1e30  # temperatures beyond them are these: float32 could not divide by others
+NO_TOKEN = -1  # instead of a token, where rules leave none
+
+
+def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
+    """One token per row of `logits` [rows, vocab], on any device; NO_TOKEN where rules leave none."""
+    if logits.dim() != 2 or logits.shape[0] != len(rows):
+        fact = f"the logits have shape {tuple(logits.shape)}"
+        raise InputError(say(f"sample {len(rows)} tokens", fact, "pass one row of logits per token"))
+    if not rows:
+        return []
+    tokens = _best(logits)
+    special = [nth for nth, row in enumerate(rows) if row.sampling.temperature or row.edited]
+    if special:
+        chosen = _chosen(logits[special].float(), [rows[nth] for nth in special])
+        for nth, token in zip(special, chosen, strict=True):
+            tokens[nth] = token
+    return tokens
+
+
+def _chosen(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
+    """Tokens of rows that are edited or by chance; `logits` is a copy that may be changed."""
+    ids: list[int]
+    if not any(row.edited for row in rows):
+        ids = _drawn(logits, rows).tolist()
+        return ids
+    edit(logits, rows)
+    best, tokens = logits.max(dim=-1)
+    none_left = best == -torch.inf
+    logits.masked_fill_(none_left[:, None], 0)  # whatever is drawn there is thrown away
+    by_chance = [nth for nth, row in enumerate(rows) if not row.sampling.greedy]
+    if by_chance:
+        some = logits if len(by_chance) == len(rows) else logits[by_chance]
+        tokens[by_chance] = _drawn(some, [rows[nth] for nth in by_chance])
+    ids = torch.where(none_left, NO_TOKEN, tokens).tolist()
+    return ids
+
+
+def log_probs(logits: torch.Tensor) -> torch.Tensor:
+    """float32 log-probabilities of each row, on the CPU: what beams add up."""
+    _best(logits)  # the same check as for sampled tokens: beams must not add up NaN
+    return torch.log_softmax(logits.float(), dim=-1).cpu()
+
+
+def broken(logits: torch.Tensor) -> list[int]:
+    """Rows in which no token can be chosen: a NaN or +inf somewhere, or -inf everywhere."""
+    return _unusable(logits.max(dim=-1).values)
+
+
+def _best(logits: torch.Tensor) -> list[int]:
+    """The most likely token of each row, the lowest id among equals."""
+    best = logits.max(dim=-1)
+    rows = _unusable(best.values)
+    if rows:
+        fact = f"those of rows {rows} have a NaN, or no finite maximum"
+        raise InputError(say("sample tokens from logits", fact, "check the model's weights and its precision"))
+    tokens: list[int] = best.indices.tolist()
+    return tokens
+
+
+def _unusable(maxima: torch.Tensor) -> list[int]:
+    """Rows whose maximum is not finite; max() hands a NaN on."""
+    rows: list[int] = (~maxima.isfinite()).nonzero().flatten().tolist()
+    return rows
+
+
+def _drawn(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
+    """Tokens drawn by inverse CDF, in the order of token ids: noise in near-equal logits cannot swap two of them."""
+    weights = _weights(logits, rows)
+    cut = [nth for nth, row in enumerate(rows) if row.sampling.top_k or row.sampling.top_p < 1]
+    if cut:
+        kept = _kept(logits[cut], weights[cut], [rows[nth].sampling for nth in cut])
+        weights[cut] = torch.where(kept, weights[cut], 0)
+    sums = weights.cumsum(dim=-1)
+    mass = sums[:, -1:]
+    _, seeds, branches, positions, *_ = zip(*rows, strict=True)
+    chance = torch.from_numpy(uniform(seeds, branches, positions)).to(logits.device)[:, None]
+    target = (chance * mass).long().minimum(mass - 1)
+    return torch.searchsorted(sums, target, right=True).flatten()
+
+
+def _weights(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
+    """softmax(logits / temperature) up to a factor, as int64 whose row sums do not overflow; 0 below min-p."""
+    bits = 62 - logits.shape[-1].bit_length()
+    divisor = _column([min(max(row.sampling.temperature, COLDEST), HOTTEST) for row in rows], logits).float()
+    shares = torch.exp((logits - logits.amax(dim=-1, keepdim=True)) / divisor)  # of the most likely: 1
+    weights = (shares * 2.0**bits).long()
+    if any(row.sampling.min_p for row in rows):
+        least = _column([row.sampling.min_p for row in rows], logits).float()
+        weights = torch.where(shares >= least, weights, 0)
+    return weights
+
+
+def _kept(logits: torch.Tensor, weights: torch.Tensor, samplings: Sequence[Sampling]) -> torch.Tensor:
+    """Which tokens remain after top-k, then after top-p of what top-k left; among equals the lower ids."""
+    vocab = logits.shape[-1]
+    most = _column([min(sampling.top_k or vocab, vocab) for sampling in samplings], logits).long()
+    share = _column([sampling.top_p for sampling in samplings], logits)
+    size = HEAD
+    while True:
+        size = min(size, vocab)
+        head = logits.topk(size)
+        sums = weights.gather(1, head.indices).cumsum(dim=-1)
+        mass = torch.where(most < vocab, sums.gather(1, most.clamp(max=size) - 1), weights.sum(dim=-1, keepdim=True))
+        limit = (share * mass).ceil().long().clamp(min=1).minimum(mass)
+        count = (torch.searchsorted(sums, limit) + 1).minimum(most)
+        enough = (count <= size) & ((most <= size) | (most == vocab))
+        if size == vocab or bool(enough.all()):
+            break
+        size *= WIDER
+    least = head.values.gather(1, count - 1)
+    above, equal = logits > least, logits == least
+    num_equal = count - above.sum(dim=-1, keepdim=True)
+    return above | (equal & (equal.cumsum(dim=-1, dtype=torch.int32) <= num_equal))
+
+
+def _column(numbers: Sequence[float], like: torch.Tensor) -> torch.Tensor:
+    """The numbers as a float64 column on the device of `like`."""
+    return torch.tensor(numbers, dtype=torch.float64, device=like.device)[:, None]

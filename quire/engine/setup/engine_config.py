@@ -1,0 +1,168 @@
+"""EngineConfig: sizes and budgets of one engine, checked once; PrefillPeer: who computes its prompts. No model here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from quire.core.records.caller_arguments import keep_tuples, names_fields
+from quire.core.records.config import EVENT_SEED, CacheConfig, Eviction, EvictionCost, TierConfig
+from quire.core.records.errors import InputError, say, shown
+from quire.core.records.groups import LayerGroup
+from quire.core.records.request import check_tenant
+from quire.engine.sampling.param_checks import LARGEST
+from quire.engine.sampling.params import brief
+from quire.incidents.signs import Lines, seconds_of
+
+Scheduling = Literal["fair", "fcfs"]
+NO_STEPS_FOR_A_MINUTE = Lines()
+_SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting", "max_unread")
+_SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "events", "receipts")
+
+if TYPE_CHECKING:
+    from quire.transfer import Tls  # needs msgspec, which others do without
+
+
+@names_fields
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Sizes and budgets of one engine."""
+
+    device_pages: int | Sequence[int]  # slots on the device, for each pool of layer groups alike or one number per pool
+    host_pages: int | Sequence[int] = 0  # and in host memory
+    block_size: int = 16
+    max_num_tokens: int = 512  # tokens one step computes, decoding included: never exceeded
+    max_sequences: int = 64  # answers computed at the same time
+    max_length: int = 2048  # prompt and answer of one request
+    max_chunk: int | None = None  # longest part of a prompt in one step; None: as the budget allows
+    snapshot_every: int = 256  # tokens between snapshots of a recurrent state
+    snapshot_decoding: int | None = None  # the same in answers; 0: none; None: as in prompts
+    reuse: bool = True
+    partial_reuse: bool = True
+    wait_for_reuse: bool = True  # a request may wait a step for a prefix that another is computing
+    max_waiting: int = 1024  # runs in the engine at the same time; more are refused
+    max_unread: int = 4096  # unread pieces of one stream; a run with more is ended
+    events: bool = False  # record what a Publisher tells routers
+    receipts: bool = False  # every run says why it reused no more of its prompt (`run.receipt`)
+    rank: int = 0  # of this engine among data-parallel ones, as events say it
+    event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes, shared by engines behind one router
+    disk_pages: int | Sequence[int] = 0  # slots on disk, behind host memory; what is there lasts (Engine(disk=...))
+    eviction: Eviction = "auto"  # which idle page goes first, as in CacheConfig
+    eviction_cost: EvictionCost = "tokens"  # likewise
+    scheduling: Scheduling = "fair"  # turns between tenants; "fcfs": first come, first served
+    granted: Mapping[str, int] | Sequence[tuple[str, int]] = ()  # priority of tenants, lower first; of others 0
+    incidents: str | Path | None = None  # a folder for the cache's last calls, written when something is wrong
+    incidents_keep: str | float = "1h"  # how far back they are to reach
+    incident_lines: Lines = NO_STEPS_FOR_A_MINUTE  # what must not be crossed: no step for long, few hits, long waits
+
+    def __post_init__(self) -> None:
+        keep_tuples(self, "device_pages", "host_pages", "disk_pages")
+        for name in _SIZES:
+            value = getattr(self, name)
+            if type(value) is not int or not 1 <= value <= LARGEST:
+                raise InputError(say(f"{name} {shown(value)}", "it is not a whole number above 0", "give one, as 16"))
+        for name in _SWITCHES:
+            if type(value := getattr(self, name)) is not bool:
+                raise InputError(say(f"{name} {shown(value)}", "it is neither True nor False", "give one of them"))
+        for name in ("device_pages", "host_pages", "disk_pages"):
+            value = getattr(self, name)
+            if any(type(one) is not int or not 0 <= one <= LARGEST for one in _each(value)):
+                fact = f"it is not a number of pages from 0 to {LARGEST}"
+                raise InputError(say(f"{name} {shown(value)}", fact, "give one, or a list with one per pool"))
+        if self.max_num_tokens < self.max_sequences:
+            fact = f"{self.max_sequences} sequences compute a token each"
+            cure = f"give at least {self.max_sequences}, or lower max_sequences"
+            raise InputError(say(f"max_num_tokens {self.max_num_tokens}", fact, cure))
+        chunk = 1 if self.max_chunk is None else self.max_chunk
+        if type(chunk) is not int or not 1 <= chunk <= LARGEST:
+            raise InputError(say(f"max_chunk {shown(chunk)}", "it is not a whole number above 0", "give one, or None"))
+        every = 0 if self.snapshot_decoding is None else self.snapshot_decoding
+        if type(every) is not int or not 0 <= every <= LARGEST:
+            fact = "it is not a whole number from 0 on"
+            raise InputError(say(f"snapshot_decoding {shown(every)}", fact, "give one, as 256, or None"))
+        for name, known in (("eviction", Eviction), ("eviction_cost", EvictionCost), ("scheduling", Scheduling)):
+            value = getattr(self, name)
+            if not isinstance(value, str) or value not in get_args(known):
+                fact = f"it is not a known {'cost' if known is EvictionCost else 'order'}"
+                raise InputError(say(f"{name} {shown(value)}", fact, f"use one of {', '.join(get_args(known))}"))
+        object.__setattr__(self, "granted", granted_pairs(self.granted))
+        if self.incidents is not None and not (isinstance(self.incidents, str | Path) and str(self.incidents)):
+            cure = "give its path, or None"
+            raise InputError(say(f"incidents {shown(self.incidents)}", "it is not a folder", cure))
+        seconds_of(self.incidents_keep)
+        if not isinstance(self.incident_lines, Lines):
+            fact = f"they are a {type(self.incident_lines).__name__}"
+            raise InputError(say("incident_lines", fact, "pass quire.incidents.Lines(...)"))
+        if type(self.rank) is not int or not 0 <= self.rank <= LARGEST:
+            raise InputError(say(f"rank {shown(self.rank)}", "it is not a whole number from 0 on", "give one, as 0"))
+
+    def __repr__(self) -> str:
+        return brief(self)
+
+    @property
+    def longest_chunk(self) -> int:
+        """The longest part of a prompt that one step computes."""
+        return min(self.max_num_tokens, self.max_chunk or self.max_num_tokens)
+
+    @property
+    def longest_uncut(self) -> int:
+        """Tokens of a prompt that one step can compute together, whatever other sequences do."""
+        return min(self.longest_chunk, self.max_num_tokens - self.max_sequences + 1)
+
+    def cache_config(self, groups: tuple[LayerGroup, ...]) -> CacheConfig:
+        """The cache of such an engine."""
+        tiers = [TierConfig("device", self.device_pages)]
+        if _some(self.host_pages):
+            tiers.append(TierConfig("host", self.host_pages))
+        if _some(self.disk_pages):
+            if len(tiers) < 2:
+                fact = "pages come from there into host memory, and there is none"
+                raise InputError(say(f"disk_pages {shown(self.disk_pages)}", fact, "give host_pages too"))
+            tiers.append(TierConfig("disk", self.disk_pages, slow=True))
+        if self.snapshot_decoding is not None:
+            every = -(-self.snapshot_decoding // self.block_size) * self.block_size
+            groups = tuple(replace(one, snapshot_decoding=every) if one.current else one for one in groups)
+        return CacheConfig(
+            tiers=tuple(tiers), block_size=self.block_size, groups=groups, max_sequences=self.max_sequences,
+            max_length=self.max_length, max_chunk=self.longest_chunk, reuse=self.reuse,
+            partial_reuse=self.partial_reuse, events=self.events, rank=self.rank,
+            event_seed=self.event_seed, receipts=self.receipts, lasting=tiers[-1].slow, eviction=self.eviction,
+            eviction_cost=self.eviction_cost,
+        )  # fmt: skip
+
+
+def granted_pairs(given: object) -> tuple[tuple[str, int], ...]:
+    """Priorities of tenants, by name, each once; the last one given counts."""
+    pairs = given.items() if isinstance(given, Mapping) else given
+    try:
+        granted = dict(pairs)  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        fact = "it has no priority for each of its tenants"
+        raise InputError(say(f"granted {shown(given)}", fact, "give a dict, as {'alice': -1}")) from None
+    for name, priority in granted.items():
+        check_tenant(name, "a granted priority")
+        if type(priority) is not int or abs(priority) > LARGEST:
+            fact = f"that of a tenant is {shown(priority)}"
+            raise InputError(say("a granted priority", fact, "give a whole number; lower goes first"))
+    return tuple(sorted(granted.items()))
+
+
+def _some(pages: object) -> bool:
+    return any(_each(pages))
+
+
+def _each(pages: object) -> tuple[object, ...]:
+    return pages if isinstance(pages, tuple) else (pages,)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillPeer:
+    """Who computes prompts for an engine that decodes them."""
+
+    address: str  # host:port
+    secret: bytes = field(repr=False)  # known to both
+    link: str = "tcp"  # or nixl
+    patience: float = 60.0  # seconds from asking for a prompt until it is computed here: its queue there counts
+    tls: Tls | None = None  # of quire.transfer; tcp only

@@ -1,0 +1,55 @@
+"""Work and Turn: what one branch computes in a step, and a step as it was decided. Decides nothing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from quire.core.admission.batch import Snapshot
+from quire.core.records.span import Span
+from quire.core.state.claim import Refusal
+from quire.engine.model.packing import Segment
+from quire.engine.step.runs.branch import Branch
+
+
+class Work(NamedTuple):
+    """What one branch computes in a step."""
+
+    branch: Branch
+    span: Span
+    num_logits: int
+    snapshots: tuple[Snapshot, ...] = ()  # states to write on the way
+
+    def segment(self) -> Segment:
+        """The same for the batch builder."""
+        branch, span = self.branch, self.span
+        assert branch.sequence is not None
+        known = branch.tokens[span.start : span.end]  # drafts are not part of the answer yet
+        tokens = np.concatenate([known, branch.drafts]) if len(branch.drafts) else known
+        return Segment(branch.sequence.row, span.start, tokens, self.num_logits, self.snapshots)
+
+
+class RefusedBranch(NamedTuple):
+    """A branch that can never run, and why."""
+
+    branch: Branch
+    refusal: Refusal
+
+
+class Turn:
+    """One step, decided: what to compute, and which branches can never run."""
+
+    __slots__ = ("admitted", "made_way", "passed_over", "refused", "works")
+
+    def __init__(self) -> None:
+        self.passed_over = 0  # waiting branches whose pages were on their way when it was decided
+        self.made_way = False  # some lost their pages to one that could not come in before
+        self.works: dict[Branch, Work] = {}
+        self.admitted: list[Branch] = []
+        self.refused: list[RefusedBranch] = []
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens it computes."""
+        return sum(len(work.span) for work in self.works.values())

@@ -1,1 +1,0 @@
-"""Whose turn it is: the rounds in which tenants compute, and the seats that they share."""

@@ -1,0 +1,1 @@
+"""Calls made again: exactly, loosely, or only looked at."""

@@ -1,0 +1,1 @@
+"""Calls of a cache, noted and packed."""

@@ -1,0 +1,80 @@
+"""Exact: pairs of prompts token by token: where they stop being equal, and what stands there instead."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from quire.insight.findings.alignment import start_of
+from quire.insight.findings.finding import Fetch
+from quire.insight.findings.pairs import Pair
+from quire.trace.units import Int32
+
+MOST_EXAMPLES = 24  # pairs of a group
+SAME = 0.8  # of the places: then it is one
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first of a pair."""
+
+    place: int  # tokens that are equal before it
+    mine: int  # tokens that stand there
+    other: int  # in the earlier prompt
+    text: bytes  # what stands there
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """Of some pairs of a group."""
+
+    places: tuple[int, ...]
+    width: int  # the median
+    other_width: int
+    variants: float  # different texts there, of all pairs
+
+    @property
+    def place(self) -> int | None:
+        """Where, if it is one place."""
+        place, count = Counter(self.places).most_common(1)[0]
+        return place if count >= SAME * len(self.places) else None
+
+    @property
+    def middle(self) -> int:
+        """About where."""
+        return round(median(self.places))
+
+
+def examples_of(pairs: Sequence[Pair]) -> list[Pair]:
+    """Some of them, evenly."""
+    places = np.linspace(0, len(pairs) - 1, min(len(pairs), MOST_EXAMPLES)).astype(int)
+    return [pairs[place] for place in places.tolist()]
+
+
+def differences_of(pairs: Sequence[Pair], fetch: Fetch) -> Differences:
+    """Looks at the tokens of some pairs."""
+    chosen = examples_of(pairs)
+    tokens = fetch([request for pair in chosen for request in (pair.request, pair.other)])
+    found = [_difference(pair, tokens[pair.request], tokens[pair.other]) for pair in chosen]
+    width, other = (round(median(values)) for values in zip(*((one.mine, one.other) for one in found), strict=True))
+    variants = len({one.text for one in found}) / len(found)
+    return Differences(tuple(one.place for one in found), width, other, variants)
+
+
+def _difference(pair: Pair, mine: Int32, other: Int32) -> Difference:
+    place = equal_tokens(mine, other)
+    run = pair.aligned.kept[0]
+    end, other_end = start_of(pair.aligned.mine_ends, run.mine), start_of(pair.aligned.other_ends, run.other)
+    back = equal_tokens(mine[place:end][::-1], other[place:other_end][::-1])
+    return Difference(place, end - back - place, other_end - back - place, mine[place : end - back].tobytes())
+
+
+def equal_tokens(one: Int32, other: Int32) -> int:
+    """Tokens that both begin with."""
+    count = min(len(one), len(other))
+    same = one[:count] == other[:count]
+    return count if same.all() else int(same.argmin())

@@ -1,0 +1,56 @@
+"""find_findings: all detectors on one log; what brings most comes first.
+
+LogReader.add(prompt) ... finish() ──► PromptLog ──► find_findings ──► [Finding, ...]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quire.insight.findings.block_faults import large_blocks
+from quire.insight.findings.finding import Fetch, Finding, Place
+from quire.insight.findings.floods import floods
+from quire.insight.findings.lost_text import find_lost
+from quire.insight.findings.pairs import Pairs
+from quire.insight.findings.prompt_log import PromptLog
+from quire.insight.findings.text_faults import TextFaults
+from quire.insight.findings.traffic_faults import retries, split_caches
+from quire.insight.findings.window import Window
+
+MEMORY_TOKENS = 1_831_054  # what `quire replay` has by default: 240 GB of a model of 131,072 bytes per token
+LEAST_REQUESTS = 16  # fewer say nothing
+
+
+@dataclass(frozen=True, slots=True)
+class FindOptions:
+    """The cache that the log is replayed in."""
+
+    memory_tokens: int = MEMORY_TOKENS  # of all tiers
+    block_size: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LogFindings:
+    """What came of it."""
+
+    requests: int
+    prompt_tokens: int
+    ceiling: float  # of the prompt tokens, that a cache would hit which forgets nothing
+    findings: list[Finding]
+
+
+def find_findings(log: PromptLog, options: FindOptions, fetch: Fetch, place: Place) -> LogFindings:
+    """Faults of a log. `fetch` gives the tokens of some requests again, `place` names the message of a token."""
+    if not len(log):
+        return LogFindings(0, 0, 0.0, [])
+    lost = find_lost(log)
+    total = int(log.lengths.sum())
+    found: list[Finding] = []
+    if len(log) >= LEAST_REQUESTS:
+        window = Window(log, options.memory_tokens, log.lengths - lost.used_tokens)
+        found = TextFaults(Pairs(log, lost), options.memory_tokens, fetch, place).find()
+        found += split_caches(log, window) + retries(log)
+        found += floods(log, window, lost.used_tokens[window.requests])
+        found += large_blocks(log, lost, options.block_size, fetch)
+    found.sort(key=lambda one: -one.gain * one.requests)
+    return LogFindings(len(log), total, float(lost.hit_tokens.sum() / total), found)

@@ -1,0 +1,56 @@
+"""Finding: one fault: whose it is, where, what to do, what that brings, and how sure it is. Prints nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Any
+
+from quire.trace.units import Int32
+
+Fetch = Callable[[Sequence[int]], dict[int, Int32]]  # tokens of requests, by number
+Place = Callable[[int, int], str | None]  # the message of a request that has a token
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault."""
+
+    kind: str
+    text: str  # what is wrong, and where
+    advice: str
+    requests: float  # the application's, of all
+    affected: float  # of the application's
+    before: float  # its hit rate
+    after: float  # the same without the fault
+    confidence: float  # the least share of its lost prompts that have this fault, by 95 %
+    application: str | None = None  # as the log names it
+    token: int | None = None  # where it begins
+    message: str | None = None
+    examples: tuple[int, ...] = ()  # lines of the log
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "kind": self.kind, "text": self.text, "advice": self.advice, "application": self.application,
+            "requests": round(self.requests, 4), "affected": round(self.affected, 4), "token": self.token,
+            "message": self.message, "before": round(self.before, 4), "after": round(self.after, 4),
+            "confidence": round(self.confidence, 3), "examples": list(self.examples), **self.facts,
+        }  # fmt: skip
+
+    @property
+    def gain(self) -> float:
+        """Of the application's prompt tokens."""
+        return self.after - self.before
+
+
+def at_least(good: int, looked: int) -> float:
+    """The least share that so many of so many allow, by 95 % (Wilson)."""
+    if not looked:
+        return 0.0
+    share, z = good / looked, 1.96
+    middle = share + z * z / (2 * looked)
+    spread = z * sqrt(share * (1 - share) / looked + z * z / (4 * looked * looked))
+    return max(0.0, (middle - spread) / (1 + z * z / looked))

@@ -1,0 +1,116 @@
+"""floods: prompts that are used once and push out what others would have used again: of a tenant, or of a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.insight.findings.finding import Finding, at_least
+from quire.insight.findings.prompt_log import PromptLog
+from quire.insight.findings.traffic_faults import name_of
+from quire.insight.findings.window import Window
+from quire.trace.units import Int32, Int64
+
+LEAST_GAIN = 0.1  # of the others' prompt tokens
+LEAST_STORED = 0.15  # of all tokens that are stored
+MOST_REUSED = 0.1  # of the group's own tokens
+MOST_TRIED = 5
+SLICES, BURST = 50, 4  # of time; so many times the usual is a burst
+FLOOD_TIME, FLOOD_SHARE = 0.3, 0.8  # of the time, in which a flood has so much of its tokens
+LEAST_OTHERS = 20  # requests
+Members = NDArray[np.bool_]
+
+
+class _Flush(NamedTuple):
+    """A group that is not stored, and what others find then."""
+
+    members: Members
+    others: Members
+    before: float
+    after: float
+    is_flood: bool
+
+
+def floods(log: PromptLog, window: Window, reused: Int64) -> list[Finding]:
+    """Groups without which others would find more. `reused`: tokens of each request that were there, or come again."""
+    computed = int((window.lengths - reused).sum())
+    if computed <= window.capacity:  # everything fits
+        return []
+    plain = window.hits()
+    tried = [_tried(window, plain, members) for members in _candidates(window, plain, reused)]
+    best = max((one for one in tried if one is not None), key=lambda one: one.after - one.before, default=None)
+    return [] if best is None else [_finding(log, window, plain, best)]
+
+
+def _candidates(window: Window, plain: Int64, reused: Int64) -> Iterator[Members]:
+    """Groups that store much and find little, those that store most first."""
+    stored = window.lengths - plain
+    found: list[tuple[int, Members]] = []
+    for column in (window.names, window.scopes, window.beginnings()):
+        for number in _largest(column, stored):
+            found.append((0, column == number))
+    alone = reused <= MOST_REUSED * window.lengths
+    found += [(0, alone), (0, _burst(window, stored, alone))]
+    kept: list[tuple[int, Members]] = []
+    for _, members in found:
+        weight = int(stored[members].sum())
+        others = int((~members).sum())
+        if weight < LEAST_STORED * stored.sum() or others < LEAST_OTHERS:
+            continue
+        if window.rate(plain, members) <= MOST_REUSED and not any((members == one).all() for _, one in kept):
+            kept.append((weight, members))
+    yield from (members for _, members in sorted(kept, key=lambda one: -one[0])[:MOST_TRIED])
+
+
+def _largest(numbers: Int32, weights: Int64) -> list[int]:
+    sums = np.bincount(numbers, weights)
+    return [int(number) for number in np.argsort(sums)[::-1][:MOST_TRIED] if sums[number]]
+
+
+def _burst(window: Window, stored: Int64, alone: Members) -> Members:
+    """One-off requests of the slices of time that have many times the usual."""
+    span = max(float(window.times[-1] - window.times[0]), 1e-9)
+    slices = np.minimum((window.times - window.times[0]) / span * SLICES, SLICES - 1).astype(np.int64)
+    tokens = np.bincount(slices[alone], stored[alone], SLICES)
+    full = tokens > BURST * max(float(np.median(tokens)), float(tokens.mean()) / BURST)
+    burst: Members = alone & full[slices]
+    return burst
+
+
+def _tried(window: Window, plain: Int64, members: Members) -> _Flush | None:
+    """What the others find if the group is not stored; of a flood, those of its while."""
+    others = ~members
+    begin, end = np.quantile(window.times[members], [(1 - FLOOD_SHARE) / 2, (1 + FLOOD_SHARE) / 2])
+    span = float(window.times[-1] - window.times[0])
+    is_flood = bool(end - begin <= FLOOD_TIME * span)
+    if is_flood:
+        others &= (window.times >= window.times[members][0]) & (window.times <= end + (end - begin))
+    if others.sum() < LEAST_OTHERS:
+        return None
+    without = window.hits(kept=~members)
+    before, after = window.rate(plain, others), window.rate(without, others)
+    return _Flush(members, others, before, after, is_flood) if after - before >= LEAST_GAIN else None
+
+
+def _finding(log: PromptLog, window: Window, plain: Int64, flush: _Flush) -> Finding:
+    members = flush.members
+    stored = (window.lengths - plain)[members].sum() / (window.lengths - plain).sum()
+    own = window.rate(plain, members)
+    times = window.times[members]
+    text = f"{stored:.0%} of all tokens that are stored come from prompts of which {own:.0%} are found again: "
+    if flush.is_flood:
+        text += f"a flood of {int(members.sum()):,} requests from {times[0]:.0f} to {times[-1]:.0f} s of the log."
+        advice = "Send such batches when little else runs, to a worker of their own, or with reuse=False."
+    else:
+        text += "they push out what others would have found."
+        advice = "Give this tenant a worker or a share of its own, a low retention priority, or reuse=False."
+    lines = tuple(window.lines[np.flatnonzero(members)[:3]].tolist())
+    own_share = float(members.mean())
+    return Finding(
+        "flood" if flush.is_flood else "flush", text, advice, own_share, 1.0, flush.before, flush.after,
+        at_least(int((plain[members] <= MOST_REUSED * window.lengths[members]).sum()), int(members.sum())),
+        name_of(log, window.names[members]), None, None, lines, {"stored": round(float(stored), 4)},
+    )  # fmt: skip

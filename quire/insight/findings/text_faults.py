@@ -1,0 +1,114 @@
+"""text_faults: a time or an id in a prompt, text that is written now so and now so, pieces in another order, history
+that is cut or compacted. Found by pairs, checked token by token, replayed as they would be without the fault."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from quire.insight.findings.alignment import Change
+from quire.insight.findings.exact import Differences, differences_of
+from quire.insight.findings.finding import Fetch, Finding, Place, at_least
+from quire.insight.findings.memory import hits, rows_of
+from quire.insight.findings.pairs import Group, Pairs
+from quire.insight.findings.repairs import DRIFT, Repairs
+from quire.trace.units import Int64
+
+LEAST_PAIRS = 8
+LEAST_AFFECTED = 0.25  # of an application's prompts that lost text
+LEAST_REQUESTS = 0.005  # of all
+LEAST_GAIN = 0.05  # of an application's prompt tokens
+REPLAYED = 4000  # requests
+COMPACTED, LEAST_SUMMARY = "compacted", 8  # tokens that stand for what was cut
+FEW_VARIANTS = 0.35  # different texts in one place: it is written in several ways
+SOME_VARIANTS, FEW_TOKENS = 0.7, 8  # where they are short and stand anywhere
+NARROW = 64  # tokens
+ADVICE: dict[str, str] = {
+    Change.CHANGED: "Put what changes behind what stays: in the last message, or behind the tools.",
+    DRIFT: "Write it in one way: trim white space, and fill one template in one place of the client.",
+    Change.ORDER: "Sort the pieces before they are written, by name for instance.",
+    Change.CUT: "Cut rarely and far, to half of the room for instance, not a little at each turn.",
+    COMPACTED: "Compact rarely, and keep the text of a summary as it is until the next.",
+}  # fmt: skip
+
+
+class TextFaults:
+    """Findings in one log."""
+
+    def __init__(self, pairs: Pairs, capacity: int, fetch: Fetch, place: Place) -> None:
+        self._pairs, self._capacity, self._fetch, self._place = pairs, capacity, fetch, place
+
+    def find(self) -> list[Finding]:
+        """The weightiest first."""
+        found = [self._finding(group) for group in self._pairs.groups()]
+        return [one for one in found if one is not None]
+
+    def _finding(self, group: Group) -> Finding | None:
+        log = self._pairs.log
+        if len(group.pairs) < LEAST_PAIRS or len(group.pairs) < LEAST_AFFECTED * group.looked:
+            return None
+        lost = np.intersect1d(self._pairs.has_lost(), group.members)
+        if len(lost) < LEAST_REQUESTS * len(log):
+            return None
+        exact = differences_of(group.pairs, self._fetch)
+        kind = _kind_of(group.change, exact)
+        before, after = self._gain(group, kind, exact.width)
+        if after - before < LEAST_GAIN:
+            return None
+        name = self._name_of(group.members)
+        first = group.pairs[0]
+        message = self._place(first.request, exact.middle if exact.place is None else exact.place)
+        lines = tuple(int(log.lines[pair.request][0]) for pair in group.pairs[:3])
+        return Finding(
+            kind, _text_of(group.change, kind, exact), ADVICE[kind],
+            len(group.members) / len(log), len(lost) / len(group.members) * len(group.pairs) / group.looked,
+            before, after, at_least(len(group.pairs), group.looked), name, exact.middle, message, lines,
+            {"tokens": exact.width},
+        )  # fmt: skip
+
+    def _gain(self, group: Group, kind: str, width: int) -> tuple[float, float]:
+        """Hit rates of the application's requests alone, in its share of the memory."""
+        log = self._pairs.log
+        middle = np.searchsorted(group.members, group.pairs[0].request)
+        first = max(0, min(int(middle) - 1, len(group.members) - REPLAYED))
+        chosen: Int64 = group.members[first : first + REPLAYED]
+        share = log.lengths[group.members].sum() / log.lengths.sum()
+        capacity = int(max(self._capacity * share, 1))
+        plain = [(log.chunks_of(request), log.sizes_of(request)) for request in chosen.tolist()]
+        mended = Repairs(self._pairs, kind, width).rows(chosen)
+        rates = []
+        for rows in (plain, mended):
+            built = rows_of(rows, log.scopes[chosen])
+            rates.append(float(hits(built, capacity).sum() / built.lengths.sum()))
+        return rates[0], rates[1]
+
+    def _name_of(self, members: Int64) -> str | None:
+        """The name that most of them have."""
+        code, count = Counter(self._pairs.log.names[members].tolist()).most_common(1)[0]
+        return self._pairs.log.name_list[code] if count >= 0.5 * len(members) else None
+
+
+def _kind_of(change: Change, exact: Differences) -> str:
+    """Few different texts, or a word here and a word there, are no time."""
+    if change is Change.CUT and exact.width >= LEAST_SUMMARY:
+        return COMPACTED
+    words = exact.place is None and max(exact.width, exact.other_width) <= FEW_TOKENS
+    drifts = exact.variants <= FEW_VARIANTS or (words and exact.variants <= SOME_VARIANTS)
+    return DRIFT if change is Change.CHANGED and exact.width <= NARROW and drifts else change.value
+
+
+def _text_of(change: Change, kind: str, exact: Differences) -> str:
+    where = f"at token {exact.place:,}" if exact.place is not None else f"about token {exact.middle:,}"
+    if kind == DRIFT:
+        return f"The same text is written in several ways: {where} a few tokens differ, and what follows is equal."
+    if change is Change.ORDER:
+        return f"The same pieces come in another order each time, from {where.removeprefix('at ')} on."
+    if kind == COMPACTED:
+        return f"The history is compacted {where}: about {exact.other_width:,} tokens become {exact.width:,}."
+    if change is Change.CUT:
+        tokens = f"{exact.other_width:,}"
+        return f"The history is cut at its front, {where}: about {tokens} tokens at a time, and all behind moves."
+    what = "a time, a date or an id" if exact.width <= NARROW else "text that is new each time"
+    some = "1 token" if exact.width == 1 else f"{exact.width:,} tokens"
+    return f"What stands {where} is another each time ({some}: {what}), and what follows is equal."

@@ -1,0 +1,129 @@
+"""traffic_faults: salts and adapters that split a cache, requests that are sent again: a matter of who sends what."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.core.records.identity import Scope
+from quire.insight.findings.alignment import LEAST_EQUAL
+from quire.insight.findings.finding import Finding, at_least
+from quire.insight.findings.memory import Rows, prefixes
+from quire.insight.findings.prompt_log import PromptLog
+from quire.insight.findings.window import Window
+from quire.trace.units import Int32, Int64
+
+LEAST_REQUESTS = 16
+LEAST_SPLIT = 0.1  # of an application's prompt tokens
+LEAST_SHARE = 0.01  # of all requests
+MOST_APPLICATIONS = 5
+AT_ONCE, LATEST = 0.1, 300.0  # seconds between a request and its last retry: sooner they are samples of one prompt
+MOST_TRIES, LEAST_RETRIES = 8, 0.03
+SPAN = 20  # a log is so many times as long as its retries take: else what is popular comes again as soon
+MOSTLY = 0.7  # of what comes again comes as retries do
+PARTS = {
+    "salt": ("a cache salt", "Give requests that may share one salt: one for each tenant, not for each request."),
+    "lora": (
+        "a model or adapter",
+        "Use fewer adapters for one text, or apply them behind it; names of one model must be one.",
+    ),
+    "epoch": ("a scope field", "Leave the field out where requests may share."),
+}
+
+
+def split_caches(log: PromptLog, window: Window) -> list[Finding]:
+    """Equal prompts in scopes that differ in one part."""
+    if len(log.scope_list) < 2:
+        return []
+    plain = window.hits()
+    found: list[Finding] = []
+    for part in PARTS:
+        joined = _without(log.scope_list, part)[window.scopes]
+        if len(np.unique(joined)) == len(np.unique(window.scopes)):
+            continue
+        together = window.hits(joined)
+        gains = np.maximum(together - plain, 0)
+        beginnings = window.beginnings(joined)
+        for beginning in _weightiest(beginnings, gains):
+            one = _split(log, window, part, beginnings == beginning, (plain, together))
+            found += [] if one is None else [one]
+    return found
+
+
+def _weightiest(numbers: Int32, weights: Int64) -> list[int]:
+    sums = np.bincount(numbers, weights)
+    order = np.argsort(sums)[::-1][:MOST_APPLICATIONS]
+    return [int(number) for number in order if sums[number] > 0.1 * sums.sum()]
+
+
+def _split(
+    log: PromptLog, window: Window, part: str, members: NDArray[np.bool_], found: tuple[Int64, Int64]
+) -> Finding | None:
+    before, after = (window.rate(one, members) for one in found)
+    count = int(members.sum())
+    if after - before < LEAST_SPLIT or count < max(LEAST_REQUESTS, LEAST_SHARE * len(window)):
+        return None
+    hurt = members & (found[1] - found[0] >= LEAST_EQUAL)
+    what, advice = PARTS[part]
+    scopes = len(np.unique(window.scopes[members]))
+    each = "each request has its own" if scopes > 0.9 * count else f"there are {scopes:,} for {count:,} requests"
+    text = f"Equal prompts are kept apart by {what}: {each}."
+    affected = int(hurt.sum())
+    return Finding(
+        part, text, advice, count / len(window), affected / count, before, after, at_least(affected, count),
+        name_of(log, window.names[members]), 0, None, tuple(window.lines[np.flatnonzero(hurt)[:3]].tolist()),
+        {"scopes": scopes},
+    )  # fmt: skip
+
+
+def _without(scopes: list[Scope], part: str) -> Int32:
+    numbers: dict[Scope, int] = {}
+    joined = [Scope(**{name: None if name == part else getattr(scope, name) for name in PARTS}) for scope in scopes]
+    return np.array([numbers.setdefault(scope, len(numbers)) for scope in joined], np.int32)
+
+
+def name_of(log: PromptLog, names: Int32) -> str | None:
+    """The name that most have."""
+    code, count = Counter(names.tolist()).most_common(1)[0]
+    return log.name_list[code] if count >= 0.5 * len(names) else None
+
+
+def retries(log: PromptLog) -> list[Finding]:
+    """Prompts that come again as they were, a few times and soon."""
+    numbers = prefixes(Rows(log.ids, log.sizes, log.starts, log.scopes))
+    ends = numbers[log.starts[1:] - 1]
+    order = np.lexsort((log.times, ends))
+    same = np.diff(ends[order]) == 0
+    gaps = np.diff(log.times[order])
+    again = same & (gaps > AT_ONCE)
+    firsts, lasts = np.full(int(ends.max()) + 1, np.inf), np.full(int(ends.max()) + 1, -np.inf)
+    np.minimum.at(firsts, ends, log.times)
+    np.maximum.at(lasts, ends, log.times)
+    which = ends[order][1:]
+    soon = (lasts - firsts)[which] <= min(LATEST, float(log.times[-1] - log.times[0]) / SPAN)
+    sent = again & soon & (np.bincount(ends)[which] <= MOST_TRIES)
+    begins = numbers[log.starts[:-1]][order][1:]  # applications that ask the same again at any time do not count
+    most = int(begins.max()) + 1
+    sent &= (np.bincount(begins[sent], minlength=most) >= MOSTLY * np.bincount(begins[again], minlength=most))[begins]
+    again &= np.isin(begins, begins[sent])
+    count = int(sent.sum())
+    if count < max(LEAST_REQUESTS, LEAST_RETRIES * len(log)):
+        return []
+    after = float(np.median(gaps[sent]))
+    which = order[1:][sent]
+    tokens = int(log.lengths[which].sum())
+    text = (
+        f"{count:,} requests were sent before, word for word, {after:.3g} s earlier in the middle: a client that gives "
+        f"up and asks again. {tokens:,} prompt tokens, and their answers, were asked twice."
+    )
+    share = count / len(log)
+    return [
+        Finding(
+            "retries", text, "Raise the client's timeout above the slowest answers, and wait longer before each try.",
+            share, 1.0, 0.0, 0.0, at_least(count, int(again.sum())), name_of(log, log.names[which]), None, None,
+            tuple(log.lines[np.sort(which)[:3], 0].tolist()),
+            {"requests_saved": round(share, 4), "prompt_tokens_saved": tokens, "seconds_between": round(after, 3)},
+        )
+    ]  # fmt: skip

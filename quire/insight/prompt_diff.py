@@ -1,0 +1,133 @@
+"""prompt_diff: the same requests written in two ways: what each way reuses of the prompts before it, and what is lost.
+
+    old   S T u1     S T u1 a1 u2          the second reuses S T u1
+    new   9:00 S T u1     9:05 S T u1 ...  the second reuses nothing: S T u1 is lost, from token 0 on
+
+Nothing is ever forgotten, and blocks are shared as a whole. Keeps the prompts of one log in memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from quire.insight.findings.exact import equal_tokens
+from quire.trace.prompts.logged_prompts import LoggedPrompt
+from quire.trace.units import Int32
+
+MOST_REASONS = 10
+DAY = 86400.0
+
+
+@dataclass(slots=True)
+class PromptReuse:
+    """What one prompt finds of those before it."""
+
+    prompt: LoggedPrompt
+    tokens: int  # in whole blocks
+    parts_at: int  # tokens it shares with the earlier prompt that has most of its blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Requests that reuse less than before, and part from earlier prompts at one place."""
+
+    token: int  # of the new prompts
+    requests: tuple[int, ...]  # by place in the log, from 0 on
+    tokens: int  # that are computed now and were not before
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "token": self.token, "requests": len(self.requests), "tokens": self.tokens,
+            "tokens_per_request": round(self.tokens / len(self.requests)),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PromptDiff:
+    """Two ways of writing the same requests."""
+
+    requests: int
+    changed: int  # requests that are written in another way
+    changed_at: int | None  # the first token of most of them that is another
+    old_rate: float  # tokens reused, of all prompt tokens
+    new_rate: float
+    lost_per_day: float | None  # tokens, at the recorded rate; None: the log has no times to tell
+    losses: tuple[Loss, ...]  # the largest first
+    gained: int  # tokens that are reused now and were not before
+
+    @property
+    def lost(self) -> int:
+        """Tokens, of all requests."""
+        return sum(loss.tokens for loss in self.losses)
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "requests": self.requests, "changed": self.changed, "changed_at": self.changed_at,
+            "old_reuse": round(self.old_rate, 4), "new_reuse": round(self.new_rate, 4), "lost_tokens": self.lost,
+            "gained_tokens": self.gained,
+            "lost_tokens_per_day": None if self.lost_per_day is None else round(self.lost_per_day),
+            "losses": [loss.to_json() for loss in self.losses[:MOST_REASONS]],
+        }  # fmt: skip
+
+
+def reuse_of(prompts: Iterable[LoggedPrompt], block_size: int) -> list[PromptReuse]:
+    """Each prompt, beside all before it in its scope."""
+    seen: dict[bytes, int] = {}  # a block and all before it -> the latest prompt that has it
+    found: list[PromptReuse] = []
+    for number, prompt in enumerate(prompts):
+        names = _names(prompt, block_size)
+        count = next((place for place, name in enumerate(names) if name not in seen), len(names))
+        other = seen[names[count - 1]] if count else number - 1
+        shared = equal_tokens(prompt.tokens, found[other].prompt.tokens) if found and other >= 0 else 0
+        found.append(PromptReuse(prompt, count * block_size, max(shared, count * block_size)))
+        seen.update(dict.fromkeys(names, number))
+    return found
+
+
+def _names(prompt: LoggedPrompt, block_size: int) -> list[bytes]:
+    name = blake2b(prompt.scope.key, digest_size=16).digest()
+    names = []
+    for end in range(block_size, len(prompt.tokens) + 1, block_size):
+        name = blake2b(prompt.tokens[end - block_size : end].tobytes(), digest_size=16, key=name).digest()
+        names.append(name)
+    return names
+
+
+def diff_prompts(old: Sequence[PromptReuse], new: Sequence[PromptReuse]) -> PromptDiff:
+    """The nth request of one log beside the nth of the other."""
+    by_place: dict[int, list[int]] = {}
+    first: Counter[int] = Counter()
+    gained = 0
+    for number, (one, other) in enumerate(zip(old, new, strict=True)):
+        gained += max(other.tokens - one.tokens, 0)
+        if (place := _changed_at(one.prompt.tokens, other.prompt.tokens)) is not None:
+            first[place] += 1
+        if one.tokens > other.tokens:
+            by_place.setdefault(other.parts_at, []).append(number)
+    losses = [
+        Loss(place, tuple(numbers), sum(old[number].tokens - new[number].tokens for number in numbers))
+        for place, numbers in by_place.items()
+    ]
+    losses.sort(key=lambda loss: -loss.tokens)
+    times = [one.prompt.time for one in old]
+    span = max(times) - min(times) if times else 0.0
+    lost = sum(loss.tokens for loss in losses)
+    return PromptDiff(
+        len(old), sum(first.values()), first.most_common(1)[0][0] if first else None, _rate(old), _rate(new),
+        lost / span * DAY if span > 0 else None, tuple(losses), gained,
+    )  # fmt: skip
+
+
+def _changed_at(old: Int32, new: Int32) -> int | None:
+    place = equal_tokens(old, new)
+    return None if place == len(old) == len(new) else place
+
+
+def _rate(reuses: Sequence[PromptReuse]) -> float:
+    return sum(one.tokens for one in reuses) / max(sum(len(one.prompt.tokens) for one in reuses), 1)

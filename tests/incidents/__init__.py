@@ -1,0 +1,1 @@
+"""Incidents: recorded, written, played again."""

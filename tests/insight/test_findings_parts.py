@@ -1,0 +1,186 @@
+"""The parts that findings stand on, beside plain versions of the same: chunks, memory, lost text, lines of logs."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quire.cli.main import main
+from quire.core.records.identity import Scope
+from quire.insight.findings.alignment import align
+from quire.insight.findings.chunks import cut_prompts, merge_chunks
+from quire.insight.findings.lost_text import find_lost
+from quire.insight.findings.memory import hits, rows_of
+from quire.insight.findings.prompt_log import LogReader, PromptLog, dense
+from quire.trace.prompts.log_lines import take_ids
+from quire.trace.prompts.logged_prompts import LogFile, LoggedPrompt, LogOptions, tokens_of
+from quire.trace.units import Int32
+
+RANDOM = np.random.default_rng(7)
+
+
+def words(number: int) -> Int32:
+    return RANDOM.integers(0, 100_000, number).astype(np.int32)
+
+
+def log_of(prompts: list[Int32], scopes: list[Scope] | None = None, most: int = 1 << 20) -> PromptLog:
+    reader = LogReader(most)
+    for place, tokens in enumerate(prompts):
+        scope = Scope() if scopes is None else scopes[place]
+        reader.add(LoggedPrompt(tokens, float(place), scope, line=place + 1))
+    return reader.finish()
+
+
+def test_equal_text_is_cut_alike_wherever_it_stands() -> None:
+    text = words(3000)
+    alone = cut_prompts(text, np.array([3000]))
+    shifted = cut_prompts(np.concatenate([words(17), text, words(5)]), np.array([3022]))
+    same = np.isin(alone.names, shifted.names)
+    assert alone.sizes.sum() == 3000 and same[1:-1].all() and len(alone) > 200
+
+
+def test_prompts_are_cut_apart_from_what_is_beside_them() -> None:
+    prompts = [words(number) for number in (1, 2, 3, 700, 1, 40)]
+    together = cut_prompts(np.concatenate(prompts), np.array([len(one) for one in prompts]))
+    apart = [cut_prompts(one, np.array([len(one)])) for one in prompts]
+    assert together.counts.tolist() == [len(one) for one in apart]
+    assert together.names.tolist() == [name for one in apart for name in one.names.tolist()]
+
+
+@pytest.mark.parametrize("level", [1, 3, 6])
+def test_fewer_cuts_give_the_sums_of_the_chunks_between_them(level: int) -> None:
+    text = words(5000)
+    lengths = np.array([2000, 3000])
+    fine = cut_prompts(text, lengths)
+    coarse = merge_chunks(fine, level)
+    twice = merge_chunks(merge_chunks(fine, level - 1), level)
+    assert coarse.names.tolist() == twice.names.tolist() and coarse.sizes.sum() == 5000
+    assert merge_chunks(cut_prompts(text[2000:], lengths[1:]), level).names.tolist() == (
+        coarse.names[coarse.counts[0] :].tolist()
+    )
+    assert len(coarse) < len(fine) / 2**level * 2
+
+
+def test_a_log_that_grows_too_large_is_cut_more_coarsely() -> None:
+    prompts = [words(2000) for _ in range(30)]
+    log = log_of(prompts, most=1000)
+    assert len(log.ids) <= 1000 and log.level > 0
+    assert log.sizes.sum() == 60_000 and (log.lengths == 2000).all()
+
+
+def test_numbers_are_equal_exactly_where_values_are() -> None:
+    values = RANDOM.integers(0, 50, 4000).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    ids = dense(values)
+    assert all((values == values[place]).tolist() == (ids == ids[place]).tolist() for place in range(0, 4000, 97))
+
+
+def plain_lru(rows: list[list[int]], capacity: int) -> list[int]:
+    """Chunks of one token; a request hits leading ones, and what it used last goes first as a whole."""
+    uses: OrderedDict[tuple[int, ...], int] = OrderedDict()
+    found = []
+    for number, row in enumerate(rows):
+        nodes = [tuple(row[: end + 1]) for end in range(len(row))]
+        count = next((place for place, node in enumerate(nodes) if node not in uses), len(nodes))
+        found.append(count)
+        for node in nodes:
+            uses[node] = number
+        while len(uses) > capacity and min(uses.values()) < number:
+            oldest = min(uses.values())
+            for node in [node for node, used in uses.items() if used == oldest]:
+                del uses[node]
+    return found
+
+
+@pytest.mark.parametrize("capacity", [5, 20, 60, 1000])
+def test_memory_hits_what_a_plain_lru_hits(capacity: int) -> None:
+    dice = np.random.default_rng(capacity)
+    rows = [dice.integers(0, 3, dice.integers(1, 9)).tolist() for _ in range(300)]
+    built = rows_of([(np.array(row, np.int32), np.ones(len(row), np.int32)) for row in rows], np.zeros(300, np.int32))
+    assert hits(built, capacity).tolist() == plain_lru(rows, capacity)
+
+
+def test_what_is_not_stored_pushes_nothing_out() -> None:
+    rows = [[1, 2, 3], [7, 8, 9], [1, 2, 3]]
+    built = rows_of([(np.array(row, np.int32), np.ones(3, np.int32)) for row in rows], np.zeros(3, np.int32))
+    assert hits(built, 3).tolist() == [0, 0, 0]
+    assert hits(built, 3, np.array([True, False, True])).tolist() == [0, 0, 3]
+
+
+def test_lost_text_is_what_an_earlier_prompt_of_the_scope_had_behind_another_beginning() -> None:
+    text, other = words(600), Scope(salt="b")
+    log = log_of(
+        [text, np.concatenate([words(9), text]), text[:300], text], [Scope(), Scope(), Scope(), other]
+    )  # fmt: skip
+    lost = find_lost(log)
+    assert lost.lost_tokens[0] == 0 and 500 < lost.lost_tokens[1] <= 600
+    assert lost.lost_tokens[2] == 0 and 260 < lost.hit_tokens[2] <= 300
+    assert lost.hit_tokens[3] == lost.lost_tokens[3] == 0  # another scope shares nothing
+    assert set(lost.earlier[log.starts[1] : log.starts[2]].tolist()) <= {-1, 0}
+
+
+def test_an_alignment_has_the_equal_runs_of_both() -> None:
+    a, b, c = words(200), words(200), words(200)
+    one, other = log_of([np.concatenate([a, b, c]), np.concatenate([a, c, b])]), 1
+    pair = align(one.chunks_of(other), one.sizes_of(other), one.chunks_of(0), one.sizes_of(0))
+    assert 170 < pair.place <= 200 and pair.moved > 100 and len(pair.kept) < len(pair.runs)
+
+
+@pytest.mark.parametrize("inside", ["5 6", "5,, 6", "5, 6,", "5, -6", "5, 99999999999", "5, 1e3", "5, true", '5, "6"'])
+def test_ids_that_are_none_are_left_to_json(inside: str) -> None:
+    line = json.dumps({"prompt": list(range(400))}).replace("5, 6", inside).encode()
+    assert take_ids(line) == (line, None)
+
+
+def test_ids_are_read_as_json_reads_them() -> None:
+    ids = words(1000).tolist()
+    for fields in ({"prompt": ids, "user": "x"}, {"body": {"prompt": ids}}, {"a": '"prompt": [1]', "prompt": ids}):
+        rest, found = take_ids(json.dumps(fields).encode())
+        assert found is not None and found.tolist() == ids
+        assert json.loads(rest) == json.loads(json.dumps(fields).replace(json.dumps(ids), "[0]"))
+    two = json.dumps({"prompt": ids, "body": {"prompt": ids}}).encode()
+    assert take_ids(two) == (two, None)
+
+
+def write_log(path: Path, stamped: bool) -> list[list[int]]:
+    rules = words(500).tolist()
+    prompts = [([*rules[:80], n, *rules[80:]] if stamped else rules) + words(60).tolist() for n in range(60)]
+    lines = [{"time": 1763290000 + n, "app": "desk", "prompt": one} for n, one in enumerate(prompts)]
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    return prompts
+
+
+def test_lines_of_a_log_are_read_again(tmp_path: Path) -> None:
+    prompts = write_log(tmp_path / "log.jsonl", True)
+    file = LogFile(str(tmp_path / "log.jsonl"), LogOptions())
+    found = tokens_of(file, {(3, 0): 0, (60, 0): 7})
+    assert {number: one.tolist() for number, one in found.items()} == {0: prompts[2], 7: prompts[59]}
+    assert [one.name for one in file.prompts({1})] == ["desk"]
+
+
+def test_the_command_says_where_and_what_it_brings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_log(tmp_path / "log.jsonl", True)
+    assert main(["findings", str(tmp_path / "log.jsonl"), "--json", "--fail"]) == 1
+    (one,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (one["kind"], one["token"], one["tokens"], one["application"]) == ("changed", 80, 1, "desk")
+    assert one["before"] < 0.16 and one["after"] > 0.8 and one["requests"] == 1
+    assert main(["findings", str(tmp_path / "log.jsonl")]) == 0
+    assert "Gain: their hit rate 1" in (text := capsys.readouterr().out) and "application desk" in text
+
+
+def test_a_clean_log_and_a_bad_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_log(tmp_path / "log.jsonl", False)
+    assert main(["findings", str(tmp_path / "log.jsonl"), "--fail"]) == 0
+    assert "No finding" in capsys.readouterr().out
+    for words_, error in (
+        ([str(tmp_path / "none")], "No such file"), (["-"], "read once"), (["sample"], "No such file"),
+        ([str(tmp_path / "log.jsonl"), "--memory", "0"], "give at least 1"),
+    ):  # fmt: skip
+        assert main(["findings", *words_]) == 2
+        assert error in capsys.readouterr().err
+    (tmp_path / "ids.jsonl").write_text('{"timestamp":0,"input_length":4,"output_length":1,"hash_ids":[1]}\n')
+    assert main(["findings", str(tmp_path / "ids.jsonl")]) == 2
+    assert "give the log it was made of" in capsys.readouterr().err

@@ -1,0 +1,84 @@
+"""quire diff: what a change of how prompts are written costs, beside counting by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quire.cli.main import main
+
+WORDS = np.random.default_rng(3)
+RULES = WORDS.integers(0, 1000, 300).tolist()
+TALK = [WORDS.integers(0, 1000, 50).tolist() for _ in range(6)]
+
+
+def write(path: Path, prompts: list[list[int]]) -> str:
+    path.write_text(
+        "".join(json.dumps({"time": 1763290000 + 1000 * n, "prompt": one}) + "\n" for n, one in enumerate(prompts))
+    )
+    return str(path)
+
+
+def turns(front: list[list[int]], rules: list[int] = RULES) -> list[list[int]]:
+    return [front[n] + rules + [word for turn in TALK[: n + 1] for word in turn] for n in range(6)]
+
+
+def shared(prompts: list[list[int]], size: int = 16) -> list[int]:
+    """Leading whole blocks that any earlier prompt has, in tokens, by looking."""
+    found = []
+    for number, one in enumerate(prompts):
+        common = [sum(np.cumprod([a == b for a, b in zip(one, two, strict=False)])) for two in prompts[:number]]
+        found.append(max(common, default=0) // size * size)
+    return found
+
+
+def run(folder: Path, old: list[list[int]], new: list[list[int]], *more: str) -> int:
+    return main(["diff", write(folder / "old.jsonl", old), write(folder / "new.jsonl", new), *more])
+
+
+def test_a_line_that_rotates_in_front_loses_every_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = turns([[7, 7, 7]] * 6), turns([[7, 7, n] for n in range(6)])
+    assert run(tmp_path, old, new, "--json") == 1
+    told = json.loads(capsys.readouterr().out)
+    lost = sum(shared(old))
+    assert shared(new) == [0] * 6 and lost > 0
+    assert (told["lost_tokens"], told["gained_tokens"], told["changed_at"], told["changed"]) == (lost, 0, 2, 6)
+    assert told["losses"] == [{"token": 2, "requests": 5, "tokens": lost, "tokens_per_request": round(lost / 5)}]
+    assert told["lost_tokens_per_day"] == round(lost / 5000 * 86400)  # 6 requests in 5,000 seconds
+
+
+def test_people_read_where_and_how_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, turns([[7]] * 6), turns([[n] for n in range(6)])) == 1
+    text = capsys.readouterr().out
+    assert "sharing ends at token 0 in 5 requests" in text and "tokens a day are computed again" in text
+
+
+def test_a_change_that_is_the_same_each_time_costs_nothing_for_long(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = [*RULES[:214], 5, *RULES[214:]]
+    assert run(tmp_path, turns([[7]] * 6), turns([[7]] * 6, changed), "--allow", "16") == 0
+    assert "6 of them written in another way" in capsys.readouterr().out
+
+
+def test_what_is_mended_is_gained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = turns([[n] for n in range(6)]), turns([[]] * 6)
+    assert run(tmp_path, old, new, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["gained_tokens"] == sum(shared(new))
+
+
+def test_a_salt_for_each_request_shares_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = write(tmp_path / "old.jsonl", turns([[7]] * 6))
+    lines = [json.loads(line) | {"cache_salt": str(n)} for n, line in enumerate(Path(old).read_text().splitlines())]
+    (tmp_path / "new.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["diff", old, str(tmp_path / "new.jsonl"), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["changed"] == 0 and told["lost_tokens"] == sum(shared(turns([[7]] * 6)))
+
+
+def test_logs_of_other_requests_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, turns([[7]] * 6), turns([[7]] * 6)[:4]) == 2
+    assert "has 6 requests" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""What an operator of vLLM with the connector meets: options, sizes, metrics, versions, sleep, the kit for GPUs."""

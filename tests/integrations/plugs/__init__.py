@@ -1,0 +1,1 @@
+"""Parts of Quire behind the sockets of other engines, beside their interfaces and, where the package is, in it."""

@@ -1,0 +1,212 @@
+"""The tier under vLLM's real TieringOffloadingManager, with real bytes: random requests, restarts, kills, flipped bits.
+
+    PYTHONPATH=. .vllm-env/bin/python -m tests.integrations.plugs.tier_lives --lives 20 --kills 50
+
+Runs in the environment of `make vllm-env`. A row's bytes follow from its key, so that every load that vLLM would do is
+compared byte for byte. vLLM's host cache is its own, in shared memory; the scheduler is played as vLLM's calls it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import tempfile
+import threading
+import time
+import traceback
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+ROW, BLOCK = 8192, 16
+TEXTS = 30
+
+
+def spec_of(model: Path) -> Any:
+    """What a tier is given of the engine: vLLM's own records."""
+    from vllm.v1.kv_offload.config import (
+        OffloadingCacheConfig,
+        OffloadingConfig,
+        OffloadingGroupConfig,
+        OffloadingModelConfig,
+        OffloadingParallelConfig,
+    )
+
+    config = OffloadingConfig(
+        groups=(OffloadingGroupConfig(BLOCK, ("layer.0", "layer.1"), 0),), worker_kv_bytes_per_block=ROW // 2,
+        enable_kv_cache_events=False, extra_config={}, engine_id="tier-lives",
+        model=OffloadingModelConfig(str(model), "float16"), cache=OffloadingCacheConfig(BLOCK, 1),
+        parallel=OffloadingParallelConfig(0, 2, 2, 1, 1, 1, 0, 1, None, False),
+    )  # fmt: skip
+    return SimpleNamespace(config=config, blocks_per_chunk=1)
+
+
+class Engine:
+    """vLLM's manager with our tier below it, in a process's life."""
+
+    def __init__(self, folder: Path, rows: int, disk_rows: int, **options: Any) -> None:
+        from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
+        from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
+        from vllm.v1.kv_offload.tiering.manager import CPUPrimaryTierOffloadingManager, TieringOffloadingManager
+
+        name = f"tier-lives-{os.getpid()}-{os.urandom(4).hex()}"
+        region = SharedOffloadRegion(name, rows, None, ROW, ROW // 2)
+        os.unlink(region.mmap_path)  # it goes with the process, however that ends
+        region._creator = False
+        primary = CPUPrimaryTierOffloadingManager(rows, region)
+        view = primary.get_kv_memoryview()
+        self.rows = np.frombuffer(region.mmap_obj, np.uint8).reshape(rows, ROW)
+        model = folder / "model"
+        model.mkdir(exist_ok=True)
+        (model / "w.safetensors").write_bytes(b"weights")
+        config = {"type": "QuireTier", "module_path": "quire.integrations.vllm.tier", "folder": str(folder / "disk"),
+                  "bytes": disk_rows * (ROW + 256), "waiting": 1.0, **options}  # fmt: skip
+        self.tier = SecondaryTierFactory.create_secondary_tier(config, view, spec_of(model))
+        self.manager = TieringOffloadingManager(primary, [self.tier])
+        self.hits = self.loads = self.number = 0
+
+    def step(self) -> None:
+        from vllm.v1.kv_offload.base import ScheduleEndContext
+
+        self.manager.on_schedule_end(ScheduleEndContext([], []))
+
+    def serve(self, keys: list[Any]) -> int:
+        """A request: its leading blocks that were found, compared; the others are computed and stored."""
+        from vllm.v1.kv_offload.base import LookupResult, ReqContext
+
+        context = ReqContext(str(self.number))
+        self.number += 1
+        for nth, key in enumerate(keys):
+            context.set_offload_key_position(key, (nth + 1) * BLOCK)
+        self.manager.on_new_request(context)
+        found = 0
+        late = time.monotonic() + 60
+        while True:
+            answers = [self.manager.lookup(key, context) for key in keys]
+            found = next((nth for nth, one in enumerate(answers) if one is not LookupResult.HIT), len(keys))
+            if found == len(keys) or answers[found] is LookupResult.MISS:
+                break
+            self.step()  # on its way up, or written a moment ago
+            threading.Event().wait(0.001)
+            assert time.monotonic() < late, f"a request waits for ever: {answers}"
+        if found:
+            spec = self.manager.prepare_load(keys[:found], context)
+            for key, row in zip(keys, spec.chunk_ids.tolist(), strict=False):
+                assert np.array_equal(self.rows[row], bytes_of(key)), "wrong bytes"
+            self.manager.complete_load(keys[:found], context)
+        stored = self.manager.prepare_store(keys[found:], context) if keys[found:] else None
+        if stored is not None and stored.keys_to_store:
+            for key, row in zip(stored.keys_to_store, stored.store_spec.chunk_ids.tolist(), strict=True):
+                self.rows[row] = bytes_of(key)
+            self.manager.complete_store(stored.keys_to_store, context)
+        self.manager.on_request_finished(context)
+        self.step()
+        self.hits, self.loads = self.hits + found, self.loads + len(keys)
+        return found
+
+    def forget_host(self) -> None:
+        """The host cache is emptied, as when vLLM sleeps; the disk keeps its pages."""
+        self.manager.reset_cache()
+        flushed = getattr(self.manager, "on_reset_flushed", None)  # from 0.33 on: the workers have heard of it
+        if flushed is not None:
+            flushed()
+
+    def close(self) -> None:
+        del self.rows
+        self.manager.shutdown()
+
+
+def bytes_of(key: bytes) -> Any:
+    return np.random.default_rng(np.frombuffer(key, np.uint32)).integers(0, 256, ROW, np.uint8)
+
+
+def text(dice: np.random.Generator) -> list[Any]:
+    """A request's blocks: a shared beginning, then its own."""
+    from vllm.v1.kv_offload.base import make_offload_key
+
+    head, own = int(dice.integers(TEXTS)), int(dice.integers(3))
+    names = [f"{head}.{nth}" for nth in range(int(dice.integers(1, 5)))]
+    names += [f"{head}.{own}.{len(names)}.{nth}" for nth in range(int(dice.integers(4)))]
+    return [make_offload_key(name.encode().ljust(32), 0) for name in names]
+
+
+def live(folder: Path, seed: int) -> None:
+    """Requests, an emptied host cache, a restart, damage, a restart."""
+    dice = np.random.default_rng(seed)
+    engine = Engine(folder, int(dice.integers(16, 40)), int(dice.integers(20, 120)))
+    for turn in range(60):
+        engine.serve(text(dice))
+        if turn % 20 == 19:
+            engine.forget_host()
+    assert engine.tier.tier.disk.counts().pages_read > 0, "nothing came from the disk"
+    engine.close()
+    flip(folder, dice)
+    again = Engine(folder, 30, 120)
+    assert len(again.tier.tier.disk) > 0, "nothing has outlived the process"
+    for _ in range(40):
+        again.serve(text(dice))
+    again.close()
+
+
+def flip(folder: Path, dice: np.random.Generator) -> None:
+    """Some bits of the pages on disk."""
+    for file in (folder / "disk").rglob("pages-0"):
+        raw = bytearray(file.read_bytes())
+        for place in dice.integers(len(raw), size=20):
+            raw[place] ^= 1 << int(dice.integers(8))
+        file.write_bytes(raw)
+
+
+def killed(folder: Path, seed: int) -> int:
+    """An engine that serves until it is killed; pages that the next one finds, every byte of them right."""
+    from quire.tiers.disk.fsck import examine, model_folders
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            dice = np.random.default_rng([seed, 1])
+            engine = Engine(folder, 30, 60)
+            threading.Timer(float(dice.random()) * 1.5 + 0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()
+            while True:
+                engine.serve(text(dice))
+        except BaseException:
+            traceback.print_exc()
+        os._exit(3)
+    status = os.waitpid(pid, 0)[1]
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, f"it ended by itself: {status}"
+    for model in model_folders(folder / "disk"):
+        report = examine(model)
+        assert not report.damaged and not report.refused, (report.refused, report.findings)
+    dice, again = np.random.default_rng([seed, 2]), Engine(folder, 30, 60)
+    found = len(again.tier.tier.disk)
+    for _ in range(15):
+        again.serve(text(dice))
+    again.close()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lives", type=int, default=5)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    import vllm.v1.kv_offload.tiering.manager  # noqa: F401  # before the forks, which take it over
+
+    for seed in range(args.seed, args.seed + args.lives):
+        with tempfile.TemporaryDirectory() as folder:
+            live(Path(folder), seed)
+    print(f"{args.lives} lives: every loaded row as it was computed")
+    found = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(args.seed, args.seed + args.kills):
+            found += killed(Path(folder), seed)
+    assert found or not args.kills
+    print(f"{args.kills} kills: {found} pages found by the processes after them, none wrong, no damage")
+
+
+if __name__ == "__main__":
+    main()
