@@ -8,7 +8,9 @@ Owns who asks what and when; seeded, so that two runs are alike. Tokens are rand
 from __future__ import annotations
 
 import random
+import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +29,12 @@ MOST_CLAIMED = 16
 SCOPES = (Scope(), Scope(), Scope(lora="poet"), Scope(salt="a tenant"))
 
 
-def demo_cache(device_slots: int = 3000, host_slots: int = 4500, max_sequences: int = 48) -> Cache:
+def demo_cache(
+    device_slots: int = 3000,
+    host_slots: int = 4500,
+    max_sequences: int = 48,
+    clock: Callable[[], float] = time.monotonic,
+) -> Cache:
     """A cache that the traffic of `users` below fills in a minute."""
     tiers = (TierConfig("device", (device_slots, device_slots // 4)), TierConfig("host", (host_slots, host_slots // 6)))
     groups = (LayerGroup("full", page_bytes=16_384), LayerGroup("window", page_bytes=16_384, window=256))
@@ -35,7 +42,7 @@ def demo_cache(device_slots: int = 3000, host_slots: int = 4500, max_sequences: 
         tiers, block_size=16, groups=groups, max_sequences=max_sequences, max_length=8192, receipts=True,
         eviction="adaptive",
     )  # fmt: skip
-    return Cache(config)
+    return Cache(config, clock=clock)
 
 
 @dataclass(slots=True, eq=False)
