@@ -32,7 +32,7 @@ from ...waits import until
 from .rig import BY_HAND, DISK, FINGERPRINT, OFTEN, PAGE, Kept, page_of, prompt
 from .test_tier import flip
 
-PATIENT = 60.0  # seconds after which something hangs
+PATIENT = 120.0  # seconds after which something hangs
 SOON, LONG = DiskIO(2, 16, 0.1), DiskIO(2, 16, PATIENT)
 MINE = Scope(salt="mine")
 

@@ -21,7 +21,7 @@ from ..stand_ins import plan_of
 from .stand_ins import Faults, FaultyFiles
 
 SLOT = 4096  # bytes of a small page on disk
-PATIENT = DiskIO(num_threads=2, depth=4, deadline=60)
+PATIENT = DiskIO(num_threads=2, depth=4, deadline=120)
 IMPATIENT = DiskIO(num_threads=2, depth=4, deadline=0.05)
 
 

@@ -164,7 +164,7 @@ def test_a_server_that_tells_the_password_is_not_quoted() -> None:
 
         thread = Thread(target=answer)
         thread.start()
-        store = RedisStore(f"redis://user:hunter%20two@127.0.0.1:{server.getsockname()[1]}/0", timeout=5)
+        store = RedisStore(f"redis://user:hunter%20two@127.0.0.1:{server.getsockname()[1]}/0", timeout=120)
         with pytest.raises(StoreError) as caught:
             store.exists_many([name(1)], soon())
         store.close()

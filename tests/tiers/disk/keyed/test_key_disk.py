@@ -26,7 +26,7 @@ from tests.tiers.disk.stand_ins import Faults, FaultyFiles, FullFiles, MemoryFil
 from tests.waits import PATIENCE
 
 PRINT, PAGE = bytes(range(32)), 5000
-PATIENT = DiskIO(2, 16, 60)
+PATIENT = DiskIO(2, 16, 120)
 
 
 def key(number: int, text: str = "a") -> bytes:
