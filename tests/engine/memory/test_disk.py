@@ -33,7 +33,7 @@ from .. import families  # noqa: E402
 from ..steps import SMALL, assert_clean, assert_exact, model_of, plain, words  # noqa: E402
 from ..worker_process import WorkerProcess  # noqa: E402
 
-PATIENT = 60.0
+PATIENT = 120.0
 
 
 @contextmanager

@@ -16,7 +16,9 @@ from quire.core.records.errors import MissingExtra
 from quire.integrations.vllm.plugs import key_tier
 from quire.integrations.vllm.plugs.key_tier import KeyTier
 from quire.integrations.vllm.plugs.tier_options import TierOptions, read_tier_options, tier_print
+from quire.tiers.disk import DiskIO
 from quire.tiers.disk.keyed import KeyJobsDone
+from quire.tiers.disk.pages.tier import DiskTier
 from tests.integrations.operating.vllm_base import changes, signatures
 from tests.integrations.plugs.offload_base import TIER, TIER_FILE, known_tier, tier_of
 from tests.integrations.plugs.test_policy import Context, keys_of
@@ -33,7 +35,7 @@ class Rig:
     def __init__(self, folder: Path, **more: Any) -> None:
         self.memory = bytearray(ROWS * ROW)
         self.view = memoryview(self.memory).cast("B", (ROWS, ROW))
-        options = TierOptions(str(folder), 40 * (ROW + 256), waiting=1.0, deadline=more.pop("deadline", 60.0))
+        options = TierOptions(str(folder), 40 * (ROW + 256), waiting=1.0, deadline=60.0)
         self.tier = KeyTier(self.view, options, lambda size: size.to_bytes(32, "big"), **more)
         self.rows = np.frombuffer(self.memory, np.uint8).reshape(ROWS, ROW)
         self.number = 0
@@ -98,12 +100,15 @@ def test_a_row_that_cannot_be_loaded_is_a_miss_for_a_while(tmp_path: Path, monke
 
 def test_a_disk_that_does_not_answer_is_a_miss_for_a_while_and_loses_nothing(tmp_path: Path) -> None:
     faults = Faults()
-    rig = Rig(tmp_path, files=FaultyFiles(faults), deadline=1.0)
-    keys = keys_of("a", 1)
+    rig = Rig(tmp_path, files=FaultyFiles(faults))
+    keys, pages = keys_of("a", 1), rig.tier.disk._folder.tier
     assert rig.job(keys, [0], False).good and rig.tier.has(keys[0])
+    assert isinstance(pages, DiskTier)
+    patient, pages._io = pages._io, DiskIO(deadline=0.1)  # only now: a busy machine is as slow as a disk that hangs
     faults.gate = Event()
     assert rig.job(keys, [1], True).bad == tuple(keys)
     assert keys[0] in rig.tier.disk and not rig.tier.has(keys[0])
+    pages._io = patient
     faults.gate.set()
     rig.tier.close()
 

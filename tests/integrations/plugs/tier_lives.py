@@ -83,7 +83,7 @@ class Engine:
             context.set_offload_key_position(key, (nth + 1) * BLOCK)
         self.manager.on_new_request(context)
         found = 0
-        late = time.monotonic() + 60
+        late = time.monotonic() + 120
         while True:
             answers = [self.manager.lookup(key, context) for key in keys]
             found = next((nth for nth, one in enumerate(answers) if one is not LookupResult.HIT), len(keys))
