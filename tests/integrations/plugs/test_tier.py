@@ -13,7 +13,7 @@ import pytest
 
 from quire import InputError
 from quire.core.records.errors import MissingExtra
-from quire.integrations.vllm.plugs import key_tier
+from quire.integrations.vllm.plugs import tier_parts
 from quire.integrations.vllm.plugs.key_tier import KeyTier
 from quire.integrations.vllm.plugs.tier_options import TierOptions, read_tier_options, tier_print
 from quire.tiers.disk import DiskIO
@@ -93,14 +93,15 @@ def test_a_row_that_cannot_be_loaded_is_a_miss_for_a_while(tmp_path: Path, monke
     faults.read_errors = {}
     assert rig.job(keys[:1], [0], False).good == (keys[0],)
     assert rig.tier.has(keys[0]), "it was written again"
-    rig.tier._unwell[keys[0]] = 0.0
-    monkeypatch.setattr(key_tier, "AGAIN_AFTER", -1.0)
+    rig.tier.jobs.parts[0].unwell[keys[0]] = 0.0
+    monkeypatch.setattr(tier_parts, "AGAIN_AFTER", -1.0)
     assert rig.tier.close()
 
 
 def test_a_disk_that_does_not_answer_is_a_miss_for_a_while_and_loses_nothing(tmp_path: Path) -> None:
     faults = Faults()
     rig = Rig(tmp_path, files=FaultyFiles(faults))
+    assert rig.tier.disk is not None
     keys, pages = keys_of("a", 1), rig.tier.disk._folder.tier
     assert rig.job(keys, [0], False).good and rig.tier.has(keys[0])
     assert isinstance(pages, DiskTier)
@@ -115,6 +116,7 @@ def test_a_disk_that_does_not_answer_is_a_miss_for_a_while_and_loses_nothing(tmp
 
 def test_what_a_request_used_is_kept_before_what_it_did_not(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
+    assert rig.tier.disk is not None
     slots = rig.tier.disk._room
     used, context = keys_of("u", 2), Context()
     rig.job(used, [0, 1], False, context)
@@ -132,14 +134,21 @@ def test_what_a_request_used_is_kept_before_what_it_did_not(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"bytes": "1GB"}, "without 'folder'"),
+        ({}, "without 'folder' and 'shared'"),
+        ({"bytes": "1GB", "shared": "/s"}, "without 'folder'"),
         ({"folder": "/tmp/x"}, "without 'bytes'"),
         (GIVEN | {"path": 1}, "option 'path'.*use \\['folder'"),
         (GIVEN | {"eviction": "best"}, "not a known order"),
-        (GIVEN | {"folder": ""}, "not a path"),
+        (GIVEN | {"folder": ""}, "without 'folder'"),
+        (GIVEN | {"folder": 1}, "folder of QuireTier: it is a int"),
+        (GIVEN | {"shared": 1}, "shared of QuireTier: it is a int"),
+        (GIVEN | {"shared_bytes": "1GB"}, "only a shared folder"),
+        (GIVEN | {"shared": "redis://h:1", "shared_bytes": "1GB"}, "only a shared folder"),
+        (GIVEN | {"shared": "/s", "shared_bytes": "some"}, "some"),
+        (GIVEN | {"wait": 0}, "wait 0"),
         (GIVEN | {"deadline": 0}, "deadline 0"),
         (GIVEN | {"waiting": 1.5}, "waiting 1.5"),
-        (GIVEN | {"namespace": 1}, "namespace 1"),
+        (GIVEN | {"namespace": 1}, "namespace of QuireTier"),
         (GIVEN | {"bytes": "many"}, "many"),
     ],
 )
@@ -147,6 +156,8 @@ def test_what_an_operator_writes_is_checked_by_name(given: dict[str, Any], words
     with pytest.raises(InputError, match=words):
         read_tier_options(given)
     assert read_tier_options(GIVEN | {"eviction": "lru"}).bytes == 10**9
+    secret = read_tier_options({"shared": "redis://u:hidden@h:1"})
+    assert (secret.bytes, secret.folder) == (0, "") and "hidden" not in repr(secret)
 
 
 def config(model: Path) -> Any:
