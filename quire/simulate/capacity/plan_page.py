@@ -171,16 +171,33 @@ def render(name: str, shown: ShownPlan) -> str:
     same = {key: value for key, value in search.memories[0].to_json().items() if key != "memory"}
     facts = assumed_rows(search, shown.measured)
     parts = [
-        html.answer(f"Plan for {name}", shown.answer()),
+        html.answer(shown.answer()),
         *([html.warning(story.UNSHARED)] if shown.lengths_only else []),
+        html.tiles(_tiles(shown)),
         *([html.figure(plot(shown))] if plan.tried else []),
-        html.bullets(_told(shown)),
+        html.card([html.bullets(_told(shown))], "What to know"),
         html.folded("What it assumes", [html.table([], facts, words=2)]),
         html.folded(f"All {count_text(len(plan.tried))} fleets that were tried",
                     [html.table(HEAD, rows(plan.tried, plan.objective)), html.paragraph(f"Load: {LOAD}.", "soft")]),
         html.folded("Settings they share", [html.table([], story.settings({"settings": same}), words=2)]),
     ]  # fmt: skip
-    return html.whole_page(f"Quire plan: {name}", parts)
+    return html.whole_page(f"Plan for {name}", parts)
+
+
+def _tiles(shown: ShownPlan) -> list[tuple[str, str, str]]:
+    """What the page shows large."""
+    tried = ("Tried", count_text(len(shown.plan.tried)), "fleets")
+    if shown.chosen is None or shown.chosen.result is None:
+        return [tried]
+    result, price = shown.chosen.result, shown.chosen.price
+    first = time_text(result.ttft_ms["objective"] / 1000)
+    return [
+        ("Price", f"{price:.2f}", "an hour"),
+        ("First token", first, f"p{shown.plan.objective.percent:g}, modelled"),
+        ("Hit rate", share_text(result.hit_rate), "of the prompt tokens are reused"),
+        ("Load", share_text(result.offered_load, 0), "of its prefill rate is used"),
+        tried,
+    ]
 
 
 def _told(shown: ShownPlan) -> list[str]:
