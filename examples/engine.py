@@ -36,12 +36,13 @@ class Engine:
         self.running: list[Sequence] = []  # oldest first
         self.texts: dict[object, list[int]] = {}  # prompt and answer so far
         self.ends: dict[object, int] = {}  # length at which a text is done
+        self.failed: dict[object, str] = {}  # what the cache can never hold, and why; the text so far is kept
         self.reused = self.computed = self.suspended = self.stored = 0
 
     def submit(self, name: str, prompt: list[int], num_tokens: int) -> None:
         """Queue a prompt for an answer of so many tokens."""
         self.texts[name], self.ends[name] = list(prompt), len(prompt) + num_tokens
-        self.waiting.append(Request(name, np.array(prompt, np.int32)))
+        self.waiting.append(Request(name, np.array(prompt, np.int32), max_new_tokens=num_tokens))
 
     def step(self) -> None:
         """One step of the model, for every sequence that has a place in it."""
@@ -79,11 +80,10 @@ class Engine:
             self.suspended += 1
 
     def _admitted(self, batch: Batch) -> None:
-        self.waiting = deque(refusal.request for refusal in batch.refused)  # in order; the next step tries again
+        self.failed |= {refusal.request.id: str(refusal) for refusal in batch.refused if refusal.never}
+        self.waiting = deque(one.request for one in batch.refused if not one.never)  # in order; the next step tries again
         self.running += batch.sequences
         self.reused += sum(sequence.start for sequence in batch.sequences)
-        if self.waiting and not self.running:
-            raise MemoryError(f"the first request alone does not fit: {batch.refused[0]}")
 
     def _run(self, plan: Plan | None) -> None:
         """Moves come first. A page that did not come is a miss, and `finish` names the sequences that counted on it."""

@@ -144,8 +144,13 @@ def test_a_request_that_can_never_fit_is_told() -> None:
     model = example()
     engine = model.Engine(2, 0, 8)
     engine.submit("long", list(range(40)), 4)
-    with engine.mover, pytest.raises(MemoryError, match="does not fit"):
-        engine.step()
+    engine.submit("short", [1, 2, 3], 2)
+    engine.submit("grows", [1, 2, 3], 6)  # its prompt fits, its answer does not
+    with engine.mover:
+        while engine.waiting or engine.running:
+            engine.step()
+    assert sorted(engine.failed) == ["grows", "long"] and "needs 11 slots" in engine.failed["long"]
+    assert engine.texts["short"] == alone(model, [1, 2, 3], 2)
 
 
 @pytest.mark.parametrize("name", ["engine.py", "overlap.py"])
