@@ -81,7 +81,7 @@ class Engine:
 
     def _admitted(self, batch: Batch) -> None:
         self.failed |= {refusal.request.id: str(refusal) for refusal in batch.refused if refusal.never}
-        self.waiting = deque(one.request for one in batch.refused if not one.never)  # in order; the next step tries again
+        self.waiting = deque(one.request for one in batch.refused if not one.never)  # in order, for the next step
         self.running += batch.sequences
         self.reused += sum(sequence.start for sequence in batch.sequences)
 

@@ -21,30 +21,38 @@ HEAD = 256  # tokens looked at first for top-k and top-p: almost always enough, 
 WIDER = 16  # times as many, when they are not
 COLDEST, HOTTEST = 1e-30, 1e30  # temperatures beyond them are these: float32 could not divide by others
 NO_TOKEN = -1  # instead of a token, where rules leave none
+BROKEN = -2  # and where the logits have a NaN, or no finite maximum
 
 
 def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
-    """One token per row of `logits` [rows, vocab], on any device; NO_TOKEN where rules leave none."""
+    """One token per row of `logits` [rows, vocab], on the host; NO_TOKEN where rules leave none."""
     if logits.dim() != 2 or logits.shape[0] != len(rows):
         fact = f"the logits have shape {tuple(logits.shape)}"
         raise InputError(say(f"sample {len(rows)} tokens", fact, "pass one row of logits per token"))
-    if not rows:
-        return []
-    tokens = _best(logits)
-    special = [nth for nth, row in enumerate(rows) if row.sampling.temperature or row.edited]
-    if special:
-        chosen = _chosen(logits[special].float(), [rows[nth] for nth in special])
-        for nth, token in zip(special, chosen, strict=True):
-            tokens[nth] = token
+    tokens: list[int] = choose(logits, rows).tolist()
+    _refuse([nth for nth, token in enumerate(tokens) if token == BROKEN])
     return tokens
 
 
-def _chosen(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
+def choose(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
+    """The same on the device of `logits`, BROKEN where they are not numbers. The host only waits for top-p."""
+    if not rows:
+        return torch.empty(0, dtype=torch.int64, device=logits.device)
+    best = logits.max(dim=-1)
+    tokens, bad = best.indices, ~best.values.isfinite()
+    special = [nth for nth, row in enumerate(rows) if row.sampling.temperature or row.edited]
+    if special:
+        some = logits[special].float()
+        if logits.device.type != "cpu" or bool(bad.any()):
+            some.masked_fill_(bad[special][:, None], 0)  # whatever is chosen there is thrown away
+        tokens[special] = _chosen(some, [rows[nth] for nth in special])
+    return tokens.masked_fill(bad, BROKEN)
+
+
+def _chosen(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
     """Tokens of rows that are edited or by chance; `logits` is a copy that may be changed."""
-    ids: list[int]
     if not any(row.edited for row in rows):
-        ids = _drawn(logits, rows).tolist()
-        return ids
+        return _drawn(logits, rows)
     edit(logits, rows)
     best, tokens = logits.max(dim=-1)
     none_left = best == -torch.inf
@@ -53,36 +61,26 @@ def _chosen(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
     if by_chance:
         some = logits if len(by_chance) == len(rows) else logits[by_chance]
         tokens[by_chance] = _drawn(some, [rows[nth] for nth in by_chance])
-    ids = torch.where(none_left, NO_TOKEN, tokens).tolist()
-    return ids
+    return torch.where(none_left, NO_TOKEN, tokens)
 
 
 def log_probs(logits: torch.Tensor) -> torch.Tensor:
     """float32 log-probabilities of each row, on the CPU: what beams add up."""
-    _best(logits)  # the same check as for sampled tokens: beams must not add up NaN
+    _refuse(broken(logits))  # the same check as for sampled tokens: beams must not add up NaN
     return torch.log_softmax(logits.float(), dim=-1).cpu()
 
 
 def broken(logits: torch.Tensor) -> list[int]:
     """Rows in which no token can be chosen: a NaN or +inf somewhere, or -inf everywhere."""
-    return _unusable(logits.max(dim=-1).values)
+    maxima = logits.max(dim=-1).values  # max() hands a NaN on
+    rows: list[int] = (~maxima.isfinite()).nonzero().flatten().tolist()
+    return rows
 
 
-def _best(logits: torch.Tensor) -> list[int]:
-    """The most likely token of each row, the lowest id among equals."""
-    best = logits.max(dim=-1)
-    rows = _unusable(best.values)
+def _refuse(rows: list[int]) -> None:
     if rows:
         fact = f"those of rows {rows} have a NaN, or no finite maximum"
         raise InputError(say("sample tokens from logits", fact, "check the model's weights and its precision"))
-    tokens: list[int] = best.indices.tolist()
-    return tokens
-
-
-def _unusable(maxima: torch.Tensor) -> list[int]:
-    """Rows whose maximum is not finite; max() hands a NaN on."""
-    rows: list[int] = (~maxima.isfinite()).nonzero().flatten().tolist()
-    return rows
 
 
 def _drawn(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
@@ -126,7 +124,7 @@ def _kept(logits: torch.Tensor, weights: torch.Tensor, samplings: Sequence[Sampl
         limit = (share * mass).ceil().long().clamp(min=1).minimum(mass)
         count = (torch.searchsorted(sums, limit) + 1).minimum(most)
         enough = (count <= size) & ((most <= size) | (most == vocab))
-        if size == vocab or bool(enough.all()):
+        if size == vocab or all(0 < one.top_k <= size for one in samplings) or bool(enough.all()):
             break
         size *= WIDER
     least = head.values.gather(1, count - 1)

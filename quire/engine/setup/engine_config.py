@@ -19,7 +19,7 @@ from quire.incidents.signs import Lines, seconds_of
 Scheduling = Literal["fair", "fcfs"]
 NO_STEPS_FOR_A_MINUTE = Lines()
 _SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting", "max_unread")
-_SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "events", "receipts")
+_SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "overlap", "events", "receipts")
 
 if TYPE_CHECKING:
     from quire.transfer import Tls  # needs msgspec, which others do without
@@ -42,6 +42,7 @@ class EngineConfig:
     reuse: bool = True
     partial_reuse: bool = True
     wait_for_reuse: bool = True  # a request may wait a step for a prefix that another is computing
+    overlap: bool = False  # prepare a step while the one before it computes, and read its tokens one step late
     max_waiting: int = 1024  # runs in the engine at the same time; more are refused
     max_unread: int = 4096  # unread pieces of one stream; a run with more is ended
     events: bool = False  # record what a Publisher tells routers

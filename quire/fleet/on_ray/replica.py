@@ -46,6 +46,7 @@ class ReplicaConfig:
     eviction: Eviction = "auto"  # which idle page goes first, as in CacheConfig
     eviction_cost: EvictionCost = "tokens"  # likewise
     scheduling: Scheduling = "fair"  # as in EngineConfig
+    overlap: bool = False  # likewise
     granted: tuple[tuple[str, int], ...] = ()  # priorities of tenants, as in EngineConfig
     generation: int = 0  # another number makes other replicas: a rolling restart
 
@@ -64,7 +65,7 @@ class Replica:
         fields: dict[str, Any] = {
             "max_waiting": config.max_requests, "events": True, "receipts": True, "eviction": config.eviction,
             "eviction_cost": config.eviction_cost,
-            "scheduling": config.scheduling, "granted": config.granted,
+            "scheduling": config.scheduling, "granted": config.granted, "overlap": config.overlap,
         }  # fmt: skip
         if config.event_seed:
             fields["event_seed"] = config.event_seed
