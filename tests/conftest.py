@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+from bisect import bisect
+from collections.abc import Generator
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -13,8 +16,9 @@ from quire.core.store import StoreName
 from tests import second_look
 from tests.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401  # hooks
 
+HERE = Path(__file__).parent
 # Helper modules assert as tests do, with the values in the message, and under `python -O` too.
-pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in Path(__file__).parent.iterdir() if path.is_dir()))
+pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in HERE.iterdir() if path.is_dir()))
 # Before torch comes, and for the processes that tests start: they run beside each other, and their models are tiny.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if not Path("/dev/nvidiactl").exists():  # no GPU: Triton, which reads this when it is imported, interprets its kernels
@@ -51,11 +55,29 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(second_look, "second_look")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Every worker reads the folders from another one on: in a fresh tree each then rewrites the asserts of its part,
+    which takes longer than all else here, and finds the rest done."""
+    report = yield
+    if (
+        collector.path == HERE
+        and isinstance(collector, pytest.Directory)
+        and (worker := os.environ.get("PYTEST_XDIST_WORKER"))
+    ):
+        number, workers = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        sizes = [len(list(child.path.rglob("*.py"))) or 1 for child in report.result]
+        first = bisect(list(accumulate(sizes)), sum(sizes) * number // workers)
+        report.result = [*report.result[first:], *report.result[:first]]
+    return report
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first; the rest as they were found, and tests within a file too."""
-    here = Path(__file__).parent
-    place = {here / name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.path, len(place)))
+    """The longest files first, the rest by their names; tests within a file as they were found."""
+    place = {HERE / name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (place.get(item.path, len(place)), item.path))
 
 
 def pytest_collection_finish() -> None:
