@@ -10,6 +10,7 @@ import pytest
 from quire import Cache, CacheConfig, LayerGroup, Request, Sequence, TierConfig, check
 from quire.core.store import StoreName
 
+from ...effort import cases
 from ..conftest import text
 
 FULL, NEAR = LayerGroup("full"), LayerGroup("near", window=6)  # reads two blocks before a point
@@ -85,12 +86,13 @@ def test_what_other_windows_have_of_a_lost_point_goes_before_older_text(store: S
     assert life.serve(1, 81) == 16, "the oldest text is whole"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pools", [2, 3])
 def test_a_batch_that_evicts_from_several_pools_is_as_in_the_twin(store: StoreName, pools: int) -> None:
     """Several rows get pages of all groups in one call: what one pool gives up leaves pages of others without use; they
     must not have been chosen before. Texts of many shapes, so that the batch meets them in any order."""
-    cuts = 0
-    for seed in range(40 if pools == 2 else 16):
+    cuts, worlds = 0, cases(12, 40) if pools == 2 else cases(6, 16)
+    for seed in range(worlds):
         dice = random.Random(seed)
         slots = (dice.randint(16, 22), dice.randint(15, 18), dice.randint(16, 20))[:pools]
         lives = [Clocked("twin", slots), Clocked(store, slots)]
@@ -109,4 +111,4 @@ def test_a_batch_that_evicts_from_several_pools_is_as_in_the_twin(store: StoreNa
                 if grown[0]:
                     life.cache.commit(some)
         cuts += lives[1].cache.stats(1).dropped
-    assert cuts > (40 if pools == 2 else 16), "windows were dropped"
+    assert cuts > worlds, "windows were dropped"
