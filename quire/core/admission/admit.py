@@ -60,7 +60,7 @@ def admit_batch(
     setup, asked = registry.setup, promises.copy()
     if now is None and registry.timed:
         now = setup.now()  # before the first change: a caller's clock may raise
-    parts = _parts_of(setup, step, continuing) if continuing else []
+    parts = _parts_of(registry, step, continuing) if continuing else []
     if setup.state_groups:
         for claim in promises:  # another claim of the same request may have parted elsewhere
             claim.prepared.part_at(claim.junction or 0)
@@ -81,9 +81,11 @@ def admit_batch(
     if registry.open_prefetches:
         end_prefetches(registry.open_prefetches, [claim.prepared for claim in promises])
     end_promises(promises)
-    if sequences:
-        _learn_where_due(registry)
-    registry.waiting.keep([claim.prepared for claim in asked] if len(sequences) < len(asked) else [])
+    for store, place, learner in registry.learners if sequences else ():
+        if store.is_due(place):
+            learn(store, place, learner)
+    if len(sequences) < len(asked):
+        registry.waiting.keep([claim.prepared for claim in asked])
     if others or out or unfit:
         refused = _in_order(others + _slot_refusals(setup, out, lacked), refused) + unfit
     batch = Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted)
@@ -92,18 +94,12 @@ def admit_batch(
     return batch
 
 
-def _learn_where_due(registry: Registry) -> None:
-    for store, place, learner in registry.learners:
-        if store.is_due(place):
-            learn(store, place, learner)
-
-
 def _continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, ...]) -> Batch:
     """The next parts of running prompts, and no new request: what admitting no claims comes to."""
     setup = registry.setup
     if registry.timed:
         setup.now()  # a caller's clock may raise, before the first change
-    parts = [part for part in _parts_of(setup, step, continuing) if _extend_prompt(registry, part)]
+    parts = [part for part in _parts_of(registry, step, continuing) if _extend_prompt(registry, part)]
     waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
     snapshots = open_inside(setup, parts) if setup.inside_groups else None
     batch = Batch([], parts, registry.take_plan(), [], waiting, [] if setup.config.receipts else None)
@@ -123,12 +119,14 @@ def promises_to_admit(registry: Registry, claims: Claims) -> list[Promise]:
     return promises
 
 
-def _parts_of(setup: Setup, step: Step, continuing: Iterable[Sequence]) -> list[SequenceSpan]:
+def _parts_of(registry: Registry, step: Step, continuing: Iterable[Sequence]) -> list[SequenceSpan]:
+    setup, flies = registry.setup, bool(registry.in_flight.steps)
     parts: list[SequenceSpan] = []
     seen: set[Sequence] = set()
     for sequence in continuing:
         start, end = setup.store.computed.item(sequence.row), setup.store.length.item(sequence.row)
-        start = max(start, setup.store.launched.item(sequence.row))  # steps in flight compute up to there
+        if flies:
+            start = max(start, setup.store.launched.item(sequence.row))  # steps in flight compute up to there
         if sequence in seen or start >= sequence.prompt_end:
             fact = "it is given twice" if sequence in seen else "its prompt is computed, or steps in flight compute it"
             cure = "pass each unfinished prompt once; a sequence that decodes only grows"

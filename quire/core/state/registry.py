@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import NamedTuple
-from weakref import KeyedRef, ref
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,13 @@ from quire.core.state.writing import Writing
 
 SessionKey = tuple[bytes, str]  # a scope and a name in it: no scope reaches another's
 MOST_SESSIONS = 4096  # that are remembered
+
+
+class PlanRef(ref[Plan]):
+    """A caller's plan, weakly; its number is still known when it is lost. Made without a call of Python's."""
+
+    __slots__ = ("number",)
+    number: int
 
 
 class LaunchedStep:
@@ -136,8 +143,8 @@ class Registry:
         self.open_prefetches: Handles[Prefetching] = {}
         self.lost_prefetches: Lost[Prefetching] = []
         self.plans: dict[int, Plan] = {}  # of steps: copies, so that a plan which its caller loses is noted
-        self.callers_plans: dict[int, KeyedRef[int, Plan]] = {}
-        self.lost_plans: list[KeyedRef[int, Plan]] = []  # appended to in any thread, at any time
+        self.callers_plans: dict[int, PlanRef] = {}
+        self.lost_plans: list[PlanRef] = []  # appended to in any thread, at any time
         self.background: dict[int, Plan] = {}  # those that no step waits for
         self.next_plan = 0
         self.in_flight = LaunchedSteps(setup.config.max_sequences)
@@ -181,8 +188,14 @@ class Registry:
         if not self.plans:
             self._trust(False)
         plan = Plan(number, moves, pool_of=setup.pool_of)
-        self.plans[number], self.callers_plans[number] = plan.copy(), KeyedRef(plan, self.lost_plans.append, number)
+        self.plans[number] = plan.copy()
+        self.watch_plan(plan)
         return plan
+
+    def watch_plan(self, plan: Plan) -> None:
+        """From now on the loss of this plan of a step is noted."""
+        self.callers_plans[plan.number] = watched = PlanRef(plan, self.lost_plans.append)
+        watched.number = plan.number
 
     def open_plans(self) -> list[Plan]:
         """Plans of steps, as their callers have them; one that was lost is a copy."""

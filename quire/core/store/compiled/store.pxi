@@ -186,7 +186,7 @@ cdef class Store:
 
     def launch(self, rows, ends):
         """Steps in flight compute these rows up to `ends`; 0: none does any more."""
-        set_launched(&self.state, rows, ends)
+        launch_rows(&self.state, rows, ends)
 
     def take_back(self, int32_t row, int32_t end, bint ran):
         """What the row was handed out from `end` on is not computed; `ran`: a step may have begun it."""
@@ -297,7 +297,9 @@ cdef class Store:
         cdef Pool *g = check_group(&self.state, group)
         if g.told == NULL:
             told = np.full_like(self.slots[group], -1)
-            self.told, g.told = [*(self.told or ()), told], <int32_t *> memory_of(told)
+            touched = np.full((self.state.num_rows, 2), (0, self.state.num_columns), np.int32)
+            self.told = [*(self.told or ()), told, touched]
+            g.told, g.touched = <int32_t *> memory_of(told), <int32_t *> memory_of(touched)
         return take_cells(&self.state, g)
 
     def copy_rows(self, Py_ssize_t group, rows, out):
