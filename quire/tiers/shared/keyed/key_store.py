@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from copy import copy
 from hashlib import blake2b
 from threading import Event
 from typing import Generic, TypeVar
@@ -70,15 +71,26 @@ class KeyStore:
         patience: float = PATIENCE, batch_bytes: int = BATCH_BYTES, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """`wait`: seconds for a lookup, and for a batch that a request waits for."""
+        self._set_form(fingerprint, page_bytes, batch_bytes)
+        self.client = StoreClient(store, clock=clock)
+        self.wait, self._patience, self._clock = wait, patience, clock
+        self._bad, self._is_owner = BadPages(), True
+        self._crew = Crew("key-store", THREADS, MOST_CALLS, self.client.probe, self.client.breaker.seconds_to_probe)
+
+    def beside(self, fingerprint: bytes, page_bytes: int) -> KeyStore:
+        """Pages of another form in the same store, over the same connections; it ends with this one."""
+        other = copy(self)
+        other._set_form(fingerprint, page_bytes, self._batch_bytes)
+        other._is_owner = False
+        return other
+
+    def _set_form(self, fingerprint: bytes, page_bytes: int, batch_bytes: int) -> None:
         check_fingerprint(fingerprint)
         if page_bytes < 1:
             raise InputError(say(f"pages of {shown(page_bytes)} bytes", "that is not a size", "give 1 or more"))
-        self.client = StoreClient(store, clock=clock)
-        self.wait, self._patience, self._clock = wait, patience, clock
         self._tag = blake2b(fingerprint, digest_size=TAG_BYTES, person=b"quire-key-tag").digest()
-        self._page_bytes, self._batch = page_bytes, max(1, batch_bytes // page_bytes)
-        self._bad = BadPages()
-        self._crew = Crew("key-store", THREADS, MOST_CALLS, self.client.probe, self.client.breaker.seconds_to_probe)
+        self._page_bytes, self._batch_bytes = page_bytes, batch_bytes
+        self._batch = max(1, batch_bytes // page_bytes)
 
     @property
     def hanging(self) -> bool:
@@ -102,22 +114,29 @@ class KeyStore:
             return False
         names = [self.name_of(key) for key in keys]
 
-        def act() -> None:
-            there = self.client.exists_many(names, self._clock() + self.wait)
-            then([False] * len(names) if isinstance(there, StoreMiss) else there)
+        return self._crew.submit(_Call(lambda: then(self._there(names))))
 
-        return self._crew.submit(_Call(act))
+    def names_there(self, names: Sequence[bytes]) -> list[bool]:
+        """Which are there, of any form of page: one question; none, where the store does not answer in time."""
+        there = self._ask(lambda: self._there(names), self.wait) if names else []
+        return [False] * len(names) if isinstance(there, str) else there
+
+    def _there(self, names: Sequence[bytes]) -> list[bool]:
+        there = self.client.exists_many(names, self._clock() + self.wait)
+        if isinstance(there, StoreMiss):
+            return [False] * len(names)
+        return [is_there and name not in self._bad for is_there, name in zip(there, names, strict=True)]
 
     def write(self, keys: Sequence[bytes], pages: Sequence[Bytes], still: Still = lambda: True) -> list[str]:
         """Send these pages, if the store has not got them; why not, for each, or THERE."""
         answers: list[str] = []
         for start in range(0, len(keys), self._batch):
             some = keys[start : start + self._batch]
-            copy = np.stack([self._checked(page) for page in pages[start : start + self._batch]])
+            own = np.stack([self._checked(page) for page in pages[start : start + self._batch]])
             if not still():  # its memory may hold something else by now
                 return answers + [LEFT] * (len(keys) - start)
             names = [self.name_of(key) for key in some]
-            got = self._ask(lambda names=names, copy=copy: self._send(names, copy), self._patience)  # type: ignore[misc]
+            got = self._ask(lambda names=names, own=own: self._send(names, own), self._patience)  # type: ignore[misc]
             answers += [got] * len(some) if isinstance(got, str) else [THERE if one is None else one for one in got]
         return answers
 
@@ -180,7 +199,13 @@ class KeyStore:
         """Nothing is due: the crew asks a store that was given up whether it is back."""
         return None
 
+    def clear(self) -> None:
+        """Take out every page of this form, of any writer, as far as that is done in time."""
+        self._ask(lambda: self.client.remove_scope(self._tag, self._clock() + self._patience), self._patience)
+
     def close(self) -> None:
         """Let go of the store. A call that hangs keeps its thread until the process ends."""
+        if not self._is_owner:
+            return
         self._crew.close(self.wait + GRACE)
         self.client.close()
