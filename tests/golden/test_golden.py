@@ -26,6 +26,7 @@ NEW_FIELDS = {
         "resume_every",
         "receipts",
         "receipt_scopes",
+        "receipt_chunks",
         "eviction_cost",
         "compute_doubles_at",
         "prefetch_share",
@@ -37,7 +38,7 @@ NOW_SHOWN = {
         (
             "eviction='empty_first'",
             "eviction='lru', eviction_cost='tokens', compute_doubles_at=30000, ghosts=8, min_uses=1, receipts=False, "
-            "receipt_scopes=0",
+            "receipt_scopes=0, receipt_chunks=0",
         ),
         ("min_uses=1,", "min_uses=1, resume_every=1024,"),
         ("slots=(64, 32, 8))", "slots=(64, 32, 8), slow=False)"),

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from quire.cli.main import main
+from quire.core.content.chunks import cut_prompts, merge_chunks
 from quire.core.records.identity import Scope
 from quire.insight.findings.alignment import align
-from quire.insight.findings.chunks import cut_prompts, merge_chunks
 from quire.insight.findings.lost_text import find_lost
 from quire.insight.findings.memory import hits, rows_of
 from quire.insight.findings.prompt_log import LogReader, PromptLog, dense

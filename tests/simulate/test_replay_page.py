@@ -168,7 +168,7 @@ def test_the_causes_are_stacked_over_time_and_add_up() -> None:
     assert 'id="causes"' not in page.render(a_result()), "without receipts there are none"
     many = {cause: [10 if cause == "new" else 1, 0, 0] for cause in causes_module.NAMES}
     result["series"]["computed_by_cause"] = many
-    assert "other reasons" in page.render(result) and "other reasons 6 %" in page.render(result)
+    assert "other reasons" in page.render(result) and "other reasons 7 %" in page.render(result)
 
 
 def test_printed_shares_add_up_to_the_printed_whole() -> None:
@@ -179,7 +179,7 @@ def test_printed_shares_add_up_to_the_printed_whole() -> None:
     result = a_result()
     result |= {"hit_rate": 0.0997, "hit_rate_by_tier": {"device": 0.0372, "host": 0.0625}, "prompt_tokens": 10**6}
     counts = {"new": 784_500, "evicted": 115_200, "short": 600}
-    result["misses"] = {"causes": counts, "repeated_tokens": 0, "parted_at": {"token": 0, "requests": 0, "of": 1}}
+    result["misses"] = {"causes": counts, "parted_at": {"token": 0, "requests": 0, "of": 1}}
     told = story.told(result)
     assert "3.7 %, host 6.3 %" in " ".join(told) and ("- from tier host", "6.25 %") in story.facts(result)
     printed = [float(share) for share in re.findall(r"([\d.]+) %", next(line for line in told if "others" in line))]
@@ -188,7 +188,7 @@ def test_printed_shares_add_up_to_the_printed_whole() -> None:
 
 def test_commands_are_set_as_such_and_numbers_stay_in_one_line() -> None:
     result = a_result()
-    result |= {"misses": {"causes": {"evicted": 100}, "repeated_tokens": 0, "parted_at": {"requests": 0, "of": 1}},
+    result |= {"misses": {"causes": {"evicted": 100}, "parted_at": {"requests": 0, "of": 1}},
                "prompt_tokens": 1000}  # fmt: skip
     text = page.render(result)
     assert "<code>quire sweep</code>" in text and "`" not in text

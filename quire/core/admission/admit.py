@@ -21,6 +21,7 @@ from quire.core.records.errors import StateError, say, shown
 from quire.core.records.request import Request
 from quire.core.state.claim import Promise, Refusal
 from quire.core.state.claims import Claims, drop_from, end_promises, open_promises
+from quire.core.state.explained import remember_text
 from quire.core.state.learner import learn
 from quire.core.state.prefetching import end_prefetches
 from quire.core.state.prepared import Prepared
@@ -276,6 +277,8 @@ def _seat(registry: Registry, claims: list[Promise]) -> list[Sequence]:
             setup.store.name_points(row, prepared.named)
         if claim.cross_hit is not None:
             _seat_across(setup, claim, row)
+        if registry.content is not None:
+            remember_text(prepared, registry.content)
         prepared.seated = True
         sequence = registry.sequences[prepared.request.id] = Sequence(setup, prepared, row, claim.hit.start)
         sequences.append(sequence)

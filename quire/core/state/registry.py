@@ -13,6 +13,7 @@ from weakref import KeyedRef, ref
 import numpy as np
 from numpy.typing import NDArray
 
+from quire.core.content.content_index import ContentIndex
 from quire.core.records.plan import NO_MOVES, MoveColumn, Moves, Plan
 from quire.core.records.request import Int32
 from quire.core.state.claims import Claims, OpenClaims
@@ -115,9 +116,9 @@ class Registry:
     """Everything of one cache that is alive; the functions of admission and life act on it under the cache's lock."""
 
     __slots__ = (
-        "abandoned", "background", "callers_plans", "commit_checked", "free_rows", "holds", "in_flight", "learners",
-        "lost_finds", "lost_plans", "lost_prefetches", "lost_writers", "next_plan", "open_claims", "open_finds",
-        "open_prefetches", "open_writers", "plans", "sequences", "sessions", "setup", "timed", "waiting",
+        "abandoned", "background", "callers_plans", "commit_checked", "content", "free_rows", "holds", "in_flight",
+        "learners", "lost_finds", "lost_plans", "lost_prefetches", "lost_writers", "next_plan", "open_claims",
+        "open_finds", "open_prefetches", "open_writers", "plans", "sequences", "sessions", "setup", "timed", "waiting",
     )  # fmt: skip
 
     def __init__(self, setup: Setup) -> None:
@@ -125,6 +126,8 @@ class Registry:
         self.sequences: dict[Hashable, Sequence] = {}
         self.sessions: OrderedDict[SessionKey, object] = OrderedDict()  # where the last of each ended; the oldest first
         self.free_rows = list(range(setup.config.max_sequences - 1, -1, -1))
+        chunks = setup.config.receipt_chunks
+        self.content = ContentIndex(chunks) if chunks else None  # of what was admitted, for receipts
         self.waiting = Waiting()  # requests that were refused, ready for their next claim
         self.open_claims: OpenClaims = {}  # by their handles, in the order they were made
         self.abandoned: list[ref[Claims]] = []  # handles that were lost: appended to in any thread, at any time

@@ -45,6 +45,7 @@ class ReplicaConfig:
     show_tokens: bool = False  # whether the live page shows prompts
     eviction: Eviction = "auto"  # which idle page goes first, as in CacheConfig
     eviction_cost: EvictionCost = "tokens"  # likewise
+    receipt_chunks: int = 0  # likewise
     scheduling: Scheduling = "fair"  # as in EngineConfig
     overlap: bool = False  # likewise
     granted: tuple[tuple[str, int], ...] = ()  # priorities of tenants, as in EngineConfig
@@ -64,7 +65,7 @@ class Replica:
         model = load(place, device=config.device, dtype=config.dtype)
         fields: dict[str, Any] = {
             "max_waiting": config.max_requests, "events": True, "receipts": True, "eviction": config.eviction,
-            "eviction_cost": config.eviction_cost,
+            "eviction_cost": config.eviction_cost, "receipt_chunks": config.receipt_chunks,
             "scheduling": config.scheduling, "granted": config.granted, "overlap": config.overlap,
         }  # fmt: skip
         if config.event_seed:

@@ -14,6 +14,7 @@ LIGHT_LOAD = 0.9  # of what the modelled engine can do
 
 NAMES = {
     "new": "new text",
+    "interrupted": "interrupted (here before, behind other text)",
     "evicted": "evicted before",
     "forgotten": "gone long before",
     "failed": "lost",
@@ -49,14 +50,19 @@ def reasons(result: Json) -> list[str]:
 
 
 def _repeated(misses: Json, prompt: int) -> str:
-    share, at = (misses.get("repeated_tokens") or 0) / prompt, misses["parted_at"]
-    if share < SOME:
+    share, at = (misses["causes"].get("interrupted") or 0) / prompt, misses.get("interrupted_at")
+    if share < SOME or not at:
         return ""
     same = at["requests"] / max(at["of"], 1)
-    where = f" ({share_text(same, 0)} of them part at token {count_text(at['token'])})" if same >= MOST else ""
+    where = (
+        f" ({share_text(same, 0)} of the requests part at token {count_text(at['token'])} and are equal again at token "
+        f"{count_text(at['again'])})"
+        if same >= MOST
+        else ""
+    )
     return (
         f"{share_text(share)} stood in earlier prompts word for word, behind something that differs{where}: a time, a "
-        "date or an id in the system prompt? Put it behind what stays the same."
+        "date or an id in the system prompt? Put it behind what stays the same. `quire findings` says more of a log."
     )
 
 
