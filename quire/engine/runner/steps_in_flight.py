@@ -22,6 +22,7 @@ from quire.core.cache import Cache
 from quire.core.records.request import Int32
 from quire.core.state.registry import LaunchedStep
 from quire.core.state.sequence import Sequence as Live
+from quire.engine.model.on_device import on_device
 from quire.engine.model.packing import Packed
 from quire.engine.runner.apply_outcomes import OutcomeLoop
 from quire.engine.step.advance import Advance
@@ -111,8 +112,8 @@ class StepsInFlight:
         if not ahead:
             return
         made, device = self._steps[-1].tokens, packed.ids.device
-        places = torch.from_numpy(packed.offsets[[nth for nth, _ in ahead]]).to(device)
-        sources = torch.tensor([made.places[branch].start for _, branch in ahead], device=device)
+        places = on_device(packed.offsets[[nth for nth, _ in ahead]], device)
+        sources = on_device([made.places[branch].start for _, branch in ahead], device)
         packed.ids[places] = made.tokens[sources].clamp(min=0)  # negative: its run fails when that is read
 
     # -- reading -----------------------------------------------------------------------------------------------------
