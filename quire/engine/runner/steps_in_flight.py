@@ -154,9 +154,9 @@ class StepsInFlight:
         tokens = np.full(len(one.works), -1, np.int32)
         for place, (work, sequence) in enumerate(zip(one.works, one.sequences, strict=True)):
             branch = work.branch
+            branch.run.computed += len(work.span)
             if branch not in live:
                 continue
-            branch.run.computed += len(work.span)
             if len(branch.drafts) and (wrong := self._advance.judge(branch, read)):
                 rejected[sequence] = wrong
                 one.ends[place] -= wrong

@@ -226,9 +226,12 @@ def test_logits_that_are_not_numbers_are_read_late_too() -> None:
     finish(engine)
     assert bad.error is not None and "NaN" in bad.error and tokens_of(bad) == [list(whole)]
     assert engine.in_flight.counts.num_dropped == 1
-    again = engine.submit((*prompt, *whole, *words(0, 3)), plain(1))
+    poison = (*words(120, 20), whole[3], *words(140, 9))  # and in a prompt
+    engine.submit(poison, plain(5))
     finish(engine)
-    assert again.reused == 0
+    again = [engine.submit((*prompt, *whole, *words(0, 3)), plain(1)), engine.submit((*poison, 100), plain(1))]
+    finish(engine)
+    assert [run.reused for run in again] == [0, 0]
     assert_exact("llama", [good])
 
 
@@ -294,11 +297,14 @@ def test_a_lost_page_under_a_step_in_flight(name: str) -> None:
 
 
 def test_a_connector_is_not_asked_for_what_follows_a_part_in_flight() -> None:
-    shelf = Shelf(taught("llama", words(0, 24)))
+    known = taught("llama", words(0, 24), words(60, 24))
+    late = {key: pages for key, pages in known.items() if len(key[1]) > 16 * 4 or key[1][0] == words(60, 1)[0]}
+    shelf = Shelf(late)  # of the first prompt only its third block
     engine = shelf.open("llama", 60, overlap=True, max_chunk=16)
-    runs = [engine.submit(words(0, 60), plain(3)), engine.submit(words(100, 50), plain(4))]
+    runs = [engine.submit(words(start, 60), plain(3)) for start in (0, 60)]
     finish(engine)
-    assert shelf.spans and engine.in_flight.counts.num_steps
+    assert engine.in_flight.counts.num_steps and engine.connector_side.last_error is None
+    assert runs[0].reused == 0 and runs[1].reused >= 16
     assert_exact("llama", runs)
 
 
