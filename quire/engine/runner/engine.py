@@ -242,6 +242,8 @@ class Engine:
         watch.mark("schedule")
         self._settle(turn)
         watch.mark("moves")
+        if not (self.runs or turn.works or turn.refused):
+            return None  # the last step was read, and all has ended with it
         works, num_tokens = list(turn.works.values()), turn.num_tokens
         if num_tokens > self.config.max_num_tokens:
             fact = f"{num_tokens} tokens are due, max_num_tokens is {self.config.max_num_tokens}"

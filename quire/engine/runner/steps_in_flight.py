@@ -22,6 +22,7 @@ from quire.core.cache import Cache
 from quire.core.records.request import Int32
 from quire.core.state.registry import LaunchedStep
 from quire.core.state.sequence import Sequence as Live
+from quire.engine.model.on_device import on_device
 from quire.engine.model.packing import Packed
 from quire.engine.runner.apply_outcomes import OutcomeLoop
 from quire.engine.step.advance import Advance
@@ -111,8 +112,8 @@ class StepsInFlight:
         if not ahead:
             return
         made, device = self._steps[-1].tokens, packed.ids.device
-        places = torch.from_numpy(packed.offsets[[nth for nth, _ in ahead]]).to(device)
-        sources = torch.tensor([made.places[branch].start for _, branch in ahead], device=device)
+        places = on_device(packed.offsets[[nth for nth, _ in ahead]], device)
+        sources = on_device([made.places[branch].start for _, branch in ahead], device)
         packed.ids[places] = made.tokens[sources].clamp(min=0)  # negative: its run fails when that is read
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -153,9 +154,9 @@ class StepsInFlight:
         tokens = np.full(len(one.works), -1, np.int32)
         for place, (work, sequence) in enumerate(zip(one.works, one.sequences, strict=True)):
             branch = work.branch
+            branch.run.computed += len(work.span)
             if branch not in live:
                 continue
-            branch.run.computed += len(work.span)
             if len(branch.drafts) and (wrong := self._advance.judge(branch, read)):
                 rejected[sequence] = wrong
                 one.ends[place] -= wrong

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from quire.core.records.errors import InputError, say
+from quire.engine.model.on_device import on_device
 from quire.engine.sampling.chance import uniform
 from quire.engine.sampling.edit_logits import edit
 from quire.engine.sampling.params import Sampling
@@ -42,10 +43,11 @@ def choose(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
     tokens, bad = best.indices, ~best.values.isfinite()
     special = [nth for nth, row in enumerate(rows) if row.sampling.temperature or row.edited]
     if special:
-        some = logits[special].float()
+        places = on_device(special, logits.device)
+        some = logits[places].float()
         if logits.device.type != "cpu" or bool(bad.any()):
-            some.masked_fill_(bad[special][:, None], 0)  # whatever is chosen there is thrown away
-        tokens[special] = _chosen(some, [rows[nth] for nth in special])
+            some.masked_fill_(bad[places][:, None], 0)  # whatever is chosen there is thrown away
+        tokens[places] = _chosen(some, [rows[nth] for nth in special])
     return tokens.masked_fill(bad, BROKEN)
 
 
@@ -59,8 +61,9 @@ def _chosen(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
     logits.masked_fill_(none_left[:, None], 0)  # whatever is drawn there is thrown away
     by_chance = [nth for nth, row in enumerate(rows) if not row.sampling.greedy]
     if by_chance:
-        some = logits if len(by_chance) == len(rows) else logits[by_chance]
-        tokens[by_chance] = _drawn(some, [rows[nth] for nth in by_chance])
+        places = on_device(by_chance, logits.device)
+        some = logits if len(by_chance) == len(rows) else logits[places]
+        tokens[places] = _drawn(some, [rows[nth] for nth in by_chance])
     return torch.where(none_left, NO_TOKEN, tokens)
 
 
@@ -88,12 +91,13 @@ def _drawn(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
     weights = _weights(logits, rows)
     cut = [nth for nth, row in enumerate(rows) if row.sampling.top_k or row.sampling.top_p < 1]
     if cut:
-        kept = _kept(logits[cut], weights[cut], [rows[nth].sampling for nth in cut])
-        weights[cut] = torch.where(kept, weights[cut], 0)
+        places = on_device(cut, logits.device)
+        kept = _kept(logits[places], weights[places], [rows[nth].sampling for nth in cut])
+        weights[places] = torch.where(kept, weights[places], 0)
     sums = weights.cumsum(dim=-1)
     mass = sums[:, -1:]
     _, seeds, branches, positions, *_ = zip(*rows, strict=True)
-    chance = torch.from_numpy(uniform(seeds, branches, positions)).to(logits.device)[:, None]
+    chance = on_device(uniform(seeds, branches, positions), logits.device)[:, None]
     target = (chance * mass).long().minimum(mass - 1)
     return torch.searchsorted(sums, target, right=True).flatten()
 
@@ -135,4 +139,4 @@ def _kept(logits: torch.Tensor, weights: torch.Tensor, samplings: Sequence[Sampl
 
 def _column(numbers: Sequence[float], like: torch.Tensor) -> torch.Tensor:
     """The numbers as a float64 column on the device of `like`."""
-    return torch.tensor(numbers, dtype=torch.float64, device=like.device)[:, None]
+    return on_device(numbers, like.device, torch.float64)[:, None]

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from quire.core.records.span import Span
+from quire.engine.model.on_device import on_device
 from quire.engine.sampling.sample import BROKEN, broken, choose, log_probs
 from quire.engine.sampling.sample_row import SampleRow
 from quire.engine.sampling.token_logprobs import TokenLogprobs, logprobs_of
@@ -109,7 +110,7 @@ def choose_tokens(branches: Sequence[Branch], rows: LogitRows, logits: torch.Ten
             read += _logit_rows(branch, rows[branch])
             places[branch] = slice(first, len(wanted))
     whole = read == list(range(len(logits)))
-    table = logits if whole or not read else logits[torch.tensor(read, device=logits.device)]
+    table = logits if whole or not read else logits[on_device(read, logits.device)]
     return UnreadTokens(branches, rows, logits, choose(table, wanted), places)
 
 

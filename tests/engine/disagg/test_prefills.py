@@ -181,7 +181,7 @@ def test_a_server_whose_engine_fails_is_not_waited_for() -> None:
         address = there.serve_prompts("127.0.0.1:0", SECRET)
         with open_llm(prefill_peer=PrefillPeer(address, SECRET)) as here:
             assert here.generate([words(1, 20)], Sampling(max_tokens=3))[0].tokens
-            there.loop.engine.advance.sample = None  # type: ignore[method-assign, assignment]
+            there.loop.engine.advance.choose = None  # type: ignore[method-assign, assignment]
             stream = here.stream(words(2, 20), Sampling(max_tokens=3))
             run = stream.wait(PATIENCE)
             assert run.error is None and "in time" not in run.fallback and run.fallback

@@ -13,13 +13,17 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from quire.engine.loop.engine_thread import Loop  # noqa: E402
 from quire.engine.model.attention import AttentionStep  # noqa: E402
 from quire.engine.runner.engine import Engine  # noqa: E402
 from quire.engine.sampling.params import Sampling  # noqa: E402
+from quire.engine.step.draft import lookup  # noqa: E402
 from quire.engine.step.read_logits import UnreadTokens  # noqa: E402
 from quire.engine.step.runs.branch import Run  # noqa: E402
+from quire.engine.step.runs.step_work import Turn  # noqa: E402
 
 from .. import families  # noqa: E402
+from ..memory.test_connector import Shelf, taught  # noqa: E402
 from ..steps import (  # noqa: E402
     assert_begun,
     assert_clean,
@@ -27,6 +31,7 @@ from ..steps import (  # noqa: E402
     finish,
     model_of,
     open_engine,
+    place_of,
     places_of,
     plain,
     reference_of,
@@ -168,6 +173,23 @@ def test_a_step_that_raises_is_taken_back(name: str, when: int, overlap: bool, m
     assert_exact(name, runs)
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_drafts_of_a_step_that_raises(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are taken back with it: its sequence has the tokens that its answer has."""
+    engine = open_engine("llama", 60, overlap=overlap)
+    runs = [engine.submit(words(0, 4) * 6, plain(60, drafts=4)), engine.submit(words(60, 12), plain(60))]
+    (branch,) = runs[0].branches
+    while place_of(engine, branch) != "ready" or not len(lookup(branch.tokens, 4, 2)):
+        step(engine)
+    fail_once(engine, monkeypatch)
+    with pytest.raises(Fault):
+        engine.step()
+    assert branch.sequence is not None and branch.sequence.length == branch.length and not len(branch.drafts)
+    finish(engine)
+    assert engine.scheduler.num_drafts and engine.advance.num_accepted
+    assert_exact("llama", runs)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_step_whose_tokens_cannot_be_read_takes_the_next_with_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device reports late that a step has failed: the one behind it has computed from nothing."""
@@ -193,17 +215,24 @@ def test_a_step_whose_tokens_cannot_be_read_takes_the_next_with_it(name: str, mo
 
 
 def test_logits_that_are_not_numbers_are_read_late_too() -> None:
-    """The step behind them computes some token, and nothing of it is kept."""
-    prompt = words(0, 20)
-    whole = answer_of("llama", prompt, 4)
-    engine = open_engine(poisoned("llama", whole[2]), 60, overlap=True)
-    bad, good = engine.submit(prompt, plain(20)), engine.submit(words(70, 11), plain(9))
+    """They end a block. The step behind them computes some token, and nothing of either is kept."""
+    for start in range(0, 200, 20):
+        prompt = words(start, 20)
+        whole = answer_of("llama", prompt, 4)
+        if whole[3] not in {*prompt, *whole[:3], *words(230, 11)}:
+            break
+    engine = open_engine(poisoned("llama", whole[3]), 60, overlap=True)
+    bad, good = engine.submit(prompt, plain(20)), engine.submit(words(230, 11), plain(3))
     finish(engine)
-    assert bad.error is not None and "NaN" in bad.error and tokens_of(bad) == [list(whole[:3])]
-    again = engine.submit((*prompt, *whole[:2]), plain(1))
+    assert bad.error is not None and "NaN" in bad.error and tokens_of(bad) == [list(whole)]
+    assert engine.in_flight.counts.num_dropped == 1
+    poison = (*words(120, 20), whole[3], *words(140, 9))  # and in a prompt
+    engine.submit(poison, plain(5))
     finish(engine)
-    assert again.reused == 0
-    assert_exact("llama", [good, again])
+    again = [engine.submit((*prompt, *whole, *words(0, 3)), plain(1)), engine.submit((*poison, 100), plain(1))]
+    finish(engine)
+    assert [run.reused for run in again] == [0, 0]
+    assert_exact("llama", [good])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -246,6 +275,46 @@ def test_what_the_host_must_read_first_sits_out_a_step() -> None:
     finish(engine)
     assert counts.num_steps == before
     assert_exact("llama", [alone])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lost_page_under_a_step_in_flight(name: str) -> None:
+    """What that step makes of its sequence counts nothing; it waits for new pages and goes on with the same answer."""
+    engine = open_ahead(name, max_num_tokens=48)
+    runs = fill(engine)
+    for _ in range(4):
+        step(engine)
+    branch = next(one for one in engine.scheduler.ready if one.ahead and one.sequence is not None)
+    assert branch.sequence is not None
+    lost = engine.cache.lose(0, [int(branch.sequence.slots(0)[0])])
+    if lost.plan is not None:
+        engine.plans.carry(lost.plan)
+    engine.set_back(lost.setbacks, Turn(in_flight=True))
+    assert branch.sequence is None and not branch.ahead
+    finish(engine)
+    assert engine.in_flight.counts.num_dropped
+    assert_exact(name, runs)
+
+
+def test_a_connector_is_not_asked_for_what_follows_a_part_in_flight() -> None:
+    known = taught("llama", words(0, 24), words(60, 24))
+    late = {key: pages for key, pages in known.items() if len(key[1]) > 16 * 4 or key[1][0] == words(60, 1)[0]}
+    shelf = Shelf(late)  # of the first prompt only its third block
+    engine = shelf.open("llama", 60, overlap=True, max_chunk=16)
+    runs = [engine.submit(words(start, 60), plain(3)) for start in (0, 60)]
+    finish(engine)
+    assert engine.in_flight.counts.num_steps and engine.connector_side.last_error is None
+    assert runs[0].reused == 0 and runs[1].reused >= 16
+    assert_exact("llama", runs)
+
+
+def test_nothing_is_in_flight_for_calls_between_two_steps() -> None:
+    with Loop(open_ahead("llama")) as loop:
+        streams = [loop.submit(words(30 * nth, 12), plain(40)) for nth in range(2)]
+        assert loop.call(lambda engine: (len(engine.in_flight), len(engine.cache.open_steps()))) == (0, 0)
+        runs = [stream.wait() for stream in streams]
+        assert loop.call(lambda engine: engine.in_flight.counts.num_ahead)
+    assert_exact("llama", runs)
 
 
 def test_an_engine_is_closed_with_a_step_in_flight() -> None:
