@@ -31,6 +31,7 @@ NEW_FIELDS = {
         "compute_doubles_at",
         "prefetch_share",
         "lasting",
+        "share_pending",
     }
 }
 NOW_SHOWN = {
@@ -45,6 +46,7 @@ NOW_SHOWN = {
         ("slots=128)", "slots=128, slow=False)"),
         ("extra_tokens=None)", "extra_tokens=None, snapshot_decoding=None, snapshot_inside=False, pool=None)"),
         ("max_events=1048576,", "max_events=1048576, prefetch_share=0.5, lasting=False,"),
+        ("rank=3)", "rank=3, share_pending=False)"),
     ]
 }  # in a config's repr
 NOW_CALLED = {"0.1.0": {"empty_first": "lru"}}  # the order, in a replay's settings; the old name is read with a warning

@@ -270,7 +270,10 @@ def _seat(registry: Registry, claims: list[Promise]) -> list[Sequence]:
         keep = prepared.keep and not claim.is_cut
         root = setup.roots.make(prepared.scope_key, prepared.scope) if keep and prepared.scope else NO_ROOT
         row = registry.free_rows.pop()
-        setup.store.seat(claim.hit, row, prepared.chain, root, keep)
+        if setup.shares_pending:
+            _share_pending(registry, claim, row, (root, keep))
+        else:
+            setup.store.seat(claim.hit, row, prepared.chain, root, keep)
         if prepared.named:
             setup.store.name_points(row, prepared.named)
         if claim.cross_hit is not None:
@@ -281,6 +284,16 @@ def _seat(registry: Registry, claims: list[Promise]) -> list[Sequence]:
         sequence = registry.sequences[prepared.request.id] = Sequence(setup, prepared, row, claim.hit.start)
         sequences.append(sequence)
     return sequences
+
+
+def _share_pending(registry: Registry, claim: Promise, row: int, place: tuple[int, bool]) -> None:
+    """Its hit may end with what steps in flight compute for another row: it is computed as these go."""
+    setup = registry.setup
+    owner = setup.store.owner(claim.hit)
+    setup.store.seat(claim.hit, row, claim.prepared.chain, *place)
+    if owner >= 0:
+        span = setup.store.computed.item(row), claim.hit.start
+        registry.in_flight.ride(row, owner, span, setup.block_size)
 
 
 def _settle(

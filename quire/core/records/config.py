@@ -81,6 +81,7 @@ class CacheConfig:
     lasting: bool = False  # what changes in the slow tier is noted for `lasting_changes`
     rank: int = 0  # of this cache among data-parallel ones; every batch of events carries it
     event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes: caches with one seed give equal ones
+    share_pending: bool = False  # claims also find whole prompt blocks that a launched step computes
 
     def __post_init__(self) -> None:
         keep_tuples(self, "tiers", "groups")
@@ -171,7 +172,7 @@ class CacheConfig:
             raise InputError(say(f"max_chunk {shown(self.max_chunk)}", fact, "pass a positive int, or None"))
 
     def _check_switches(self) -> None:
-        for name in ("reuse", "partial_reuse", "copy_on_partial_reuse", "shadows", "events"):
+        for name in ("reuse", "partial_reuse", "copy_on_partial_reuse", "shadows", "events", "share_pending"):
             value = getattr(self, name)
             if type(value) is not bool:
                 raise InputError(say(f"{name} {shown(value)}", "it is on or off", "pass True or False"))
