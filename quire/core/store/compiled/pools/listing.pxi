@@ -176,8 +176,8 @@ cdef inline void child_moved(Pool *g, int32_t node, int32_t source, int32_t targ
         look_at_parent(g, p)
 
 
-cdef inline bint outranks(Pool *g, int32_t q, int32_t kind, int32_t p, int32_t u) noexcept nogil:
-    """In the adaptive order: whether idle page q in the list `kind` of a colder tier shall stay rather than page p come."""
+cdef inline bint holds_off(Pool *g, int32_t q, int32_t kind, int32_t p, int32_t u) noexcept nogil:
+    """In the adaptive order: whether idle page q, in the list `kind` of a colder tier, shall stay rather than p come."""
     if kind == COVERED or has_child(g, page_at(g, p), u):
         return kind == COVERED
     return outranks_cell(g, q, kind, p, passes(g, page_at(g, p)))
@@ -188,7 +188,7 @@ cdef bint is_outranked(Pool *g, int32_t p, int32_t u, int32_t slot) noexcept nog
     cdef int32_t q = g.tiers[u].slots[slot].page
     cdef Page *page = page_at(g, p)
     if g.cells != NULL:
-        return outranks(g, q, kind_of(g, page_at(g, q)), p, u)
+        return holds_off(g, q, kind_of(g, page_at(g, q)), p, u)
     return outranks_class(page_at(g, q), page, passes(g, page))
 
 

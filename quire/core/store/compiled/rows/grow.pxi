@@ -46,7 +46,9 @@ cdef int grow_check(State *s, const int32_t *rows, Py_ssize_t n, Py_ssize_t k, b
     s.batch += 1
     memset(s.needs, 0, 8 * s.num_groups)
     while True:
-        i = join_plain(s, rows, n, i + 1, length, edge, <int32_t> min(k, <Py_ssize_t> NO_DEPTH)) if more == NULL else i + 1
+        i += 1
+        if more == NULL:
+            i = join_plain(s, rows, n, i, length, edge, <int32_t> min(k, <Py_ssize_t> NO_DEPTH))
         if i == n:
             break
         row = rows[i]
