@@ -54,7 +54,8 @@ def test_what_one_machine_stores_another_loads(place: str, tmp_path: Path) -> No
     first, second = Machine(place, tmp_path / "one"), Machine(place)
     keys = keys_of("a", 3)
     first.rows[:3] = np.arange(1, 4)[:, None]
-    assert first.job(keys, [0, 1, 2], False).good == tuple(keys)
+    stored = first.job(keys, [0, 1, 2], False)
+    assert stored.good == tuple(keys) and stored.num_bytes == 3 * ROW, "in two places, and counted once"
     assert first.tier.has(keys[0]) is True, "its own disk has it: nobody is asked"
     assert second.tier.has(keys[0], "r") is None, "a step later"
     assert [second.look(key) for key in [*keys, keys_of("b", 1)[0]]] == [True, True, True, False]

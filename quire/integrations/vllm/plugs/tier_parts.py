@@ -56,7 +56,7 @@ class _Joined:
     left: int  # parts that are not over
     good: set[bytes] = field(default_factory=set)
     seconds: float = 0.0
-    num_bytes: int = 0
+    page_bytes: int = 0
 
 
 class JoinedJobs:
@@ -88,12 +88,13 @@ class JoinedJobs:
         job = self._jobs[done.number]
         job.left -= 1
         job.good.update(done.good)
-        job.seconds, job.num_bytes = max(job.seconds, done.seconds), job.num_bytes + done.num_bytes
+        job.seconds = max(job.seconds, done.seconds)
+        job.page_bytes = max(job.page_bytes, done.num_bytes // max(1, len(done.good)))
         if not job.left:
             del self._jobs[done.number]
             good = tuple(key for key in job.keys if key in job.good)
             bad = tuple(key for key in job.keys if key not in job.good)
-            yield KeyJobsDone(done.number, done.is_load, good, bad, job.seconds, job.num_bytes)
+            yield KeyJobsDone(done.number, done.is_load, good, bad, job.seconds, len(good) * job.page_bytes)
 
     def drain(self) -> None:
         """Wait until every job is over."""
