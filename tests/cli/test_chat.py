@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event
+from queue import SimpleQueue
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -280,17 +281,14 @@ class Tool:
             [sys.executable, "-c", HEAR_CTRL_C + RUN, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
+        self.heard: SimpleQueue[bytes] = SimpleQueue()
+        Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
         assert self.process.stdout is not None
-        self.out = self.process.stdout.fileno()
-        if sys.platform == "linux":
-            import fcntl
-
-            fcntl.fcntl(self.out, fcntl.F_SETPIPE_SZ, 4096)  # read late, it still has not said all of its answer
-
-    def read(self) -> bytes:
-        """Some more of what it writes."""
-        assert select.select([self.out], [], [], PATIENCE)[0], "it says nothing"
-        return os.read(self.out, 4096)
+        while some := os.read(self.process.stdout.fileno(), 4096):
+            self.heard.put(some)
+        self.heard.put(b"")
 
     def say(self, line: str) -> None:
         assert self.process.stdin is not None
@@ -299,9 +297,9 @@ class Tool:
 
     def until(self, words: bytes) -> bytes:
         """Everything up to these words."""
-        found = b""
+        found, end = b"", time.monotonic() + 2 * PATIENCE
         while words not in found:
-            some = self.read()
+            some = self.heard.get(timeout=max(0.0, end - time.monotonic()))
             assert some, f"{words!r} never came: {found!r}"
             found += some
         return found
@@ -314,7 +312,7 @@ def test_ctrl_c_stops_an_answer_and_the_chat_goes_on(folder: str) -> None:
         tool.until(f"{chat.HELP}\n".encode())
         for question in ("Tell me everything", "Again"):
             tool.say(question)
-            assert tool.read()  # the answer has begun
+            assert tool.heard.get(timeout=PATIENCE)  # the answer has begun
             tool.process.send_signal(signal.SIGINT)
             notes = tool.until(b"(stopped)\n").decode(errors="replace")
             _, reused, answer = costs(notes[notes.rindex("[prompt") :])[0]
