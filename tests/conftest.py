@@ -37,16 +37,19 @@ for name in (
 
 # A file's tests stay in one process: those that take longest begin first, or the others would wait for them at the end.
 LONGEST = (
-    "engine/test_exact.py", "engine/step/test_schedule.py", "engine/runner/test_engine.py", "engine/test_llm.py",
-    "engine/loop/test_streams.py", "fuzz/test_driver.py", "engine/model/test_kernel.py", "cli/test_chat.py",
-    "engine/disagg/test_peer.py", "transfer/test_killed.py", "engine/step/test_setbacks.py", "cli/test_prefill.py",
-    "engine/disagg/test_staged_peer.py", "core/test_transitions.py", "engine/memory/test_shared.py",
-    "engine/loop/test_loop_faults.py", "test_docs.py", "core/store/test_ghost_memory.py", "cli/test_cli.py",
-    "tiers/disk/test_crash.py", "test_optimized.py", "fuzz/test_state_machine.py", "core/store/test_runs.py",
-    "engine/test_corrupt.py", "simulate/test_sweep.py", "engine/step/test_fair.py", "engine/memory/test_connector.py",
-    "fleet/test_fleet.py", "engine/step/test_beam.py", "engine/model/test_cross.py", "viewer/test_page.py",
-    "core/outside/test_writer_pools.py", "core/admission/test_gains.py", "engine/sampling/test_grammar.py",
-    "fleet/test_fleet_page.py", "simulate/test_pages_in_browser.py", "engine/memory/test_shared_talks.py",
+    "cli/test_chat.py", "engine/test_exact.py", "engine/step/test_schedule.py", "fuzz/test_driver.py",
+    "engine/runner/test_engine.py", "engine/test_llm.py", "transfer/test_killed.py", "cli/test_prefill.py",
+    "cli/test_cli.py", "engine/model/test_kernel.py", "engine/loop/test_streams.py", "test_docs.py",
+    "test_optimized.py", "simulate/test_sweep.py", "engine/test_corrupt.py", "core/test_transitions.py",
+    "core/store/test_ghost_memory.py", "engine/loop/test_loop_faults.py", "engine/step/test_setbacks.py",
+    "engine/memory/test_shared.py", "core/store/test_runs.py", "tiers/disk/test_hanging.py", "engine/step/test_fair.py",
+    "cli/test_benchmarks.py", "tiers/disk/test_crash.py", "trace/test_trace_stats.py", "engine/disagg/test_peer.py",
+    "engine/disagg/test_staged_peer.py", "insight/test_findings.py", "core/store/test_ghosts.py", "fuzz/test_lists.py",
+    "trace/test_reuse_distance.py", "serve/test_openapi.py", "core/state/test_learner.py",
+    "engine/sampling/test_grammar.py", "fleet/test_fleet.py", "engine/memory/test_connector.py",
+    "integrations/test_vllm_outer.py", "simulate/test_pages_in_browser.py", "engine/model/test_cross.py",
+    "viewer/test_page.py", "fleet/test_fleet_page.py", "tiers/shared/test_mooncake_store.py",
+    "core/admission/test_gains.py", "insight/test_sampling.py", "events/test_state_machine.py",
 )  # fmt: skip
 
 
