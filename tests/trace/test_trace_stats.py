@@ -214,3 +214,17 @@ def test_bad_lines_are_told_or_counted(tmp_path: Path) -> None:
     assert read_stats(path, skip_bad=True).to_json()["skipped_lines"] == 1
     with pytest.raises(TraceError, match="it has no requests"):
         read_stats(write_log(path, ["bad"]), skip_bad=True)
+
+
+def test_what_is_no_trace_is_told_the_command_that_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, text = tmp_path / "azure.csv", tmp_path / "engine.log"
+    for head in ("\ufeffTIMESTAMP,ContextTokens,GeneratedTokens", '"Timestamp", "Request tokens", "Response tokens"'):
+        table.write_text(f"{head}\n2023-11-16 18:01:51.16,4808,10\n", encoding="utf-8")
+        for command in (["trace", "stats"], ["replay"], ["findings"]):
+            assert main([*command, str(table)]) == 2
+            told = capsys.readouterr().err
+            assert "line 1: it is a table of lengths (CSV)" in told and "quire trace make" in told
+    text.write_text("2025-01-01 10:00:00,123 INFO engine: request, prompt: hi\n")
+    assert main(["replay", str(text)]) == 2
+    told = capsys.readouterr().err
+    assert "it is not JSON" in told and "logs of plain text are not read" in told
