@@ -29,7 +29,7 @@ from quire.trace.record.trace_writer import Interruption, TraceRecord, TraceWrit
 
 MOST_TOKENS = 1 << 24  # that may wait: 64 MiB
 MOST_HELD = 1 << 12  # records that wait for an earlier one to end
-CHUNKS = 1 << 20  # of prompts, about 8 million tokens, among which interruptions are looked for: 32 MiB
+CHUNKS = 1 << 20  # of prompts, about 8 million tokens, among which interruptions are looked for: 16 MiB
 IDLE = 1.0  # seconds without a request, after which others can read what was written
 _log = logging.getLogger("quire.trace")
 
