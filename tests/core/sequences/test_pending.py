@@ -359,6 +359,7 @@ def test_a_twin_of_a_block_that_came_first_is_shared_too(store: StoreName) -> No
 
 def test_other_text_and_other_scopes_are_not_shared(store: StoreName) -> None:
     cache = sharing(store)
+    start(cache, Request("t", seq(200, 4), scope=Scope(salt="s")))
     flying(cache, length=13)
     (other,) = start(cache, Request("o", np.append(seq(70, 1), seq(1, 12)).astype(np.int32)))
     (parted,) = start(cache, Request("p", np.append(seq(0, 5), seq(90, 8)).astype(np.int32)))
