@@ -31,6 +31,7 @@ LADDERS = {
         "check|maps",
     ],
     "engine": [
+        "on_device",
         "sampling|model",
         "setup",
         "step",

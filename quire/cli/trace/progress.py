@@ -1,4 +1,4 @@
-"""Progress: how much of the input was read, on one line of standard error; silent off the terminal."""
+"""ReadProgress: how much of the input was read, on one line of standard error; silent off the terminal."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ SHOW_EVERY = 0.5  # seconds
 
 
 @contextmanager
-def progress(inputs: Sequence[str]) -> Iterator[Progress | None]:
+def progress(inputs: Sequence[str]) -> Iterator[ReadProgress | None]:
     """What `open_lines` calls with what was read, or None where there is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
     sizes = [Path(path).stat().st_size for path in inputs if path != STDIN and Path(path).is_file()]
-    shown = Progress(sum(sizes) if len(sizes) == len(inputs) else 0)
+    shown = ReadProgress(sum(sizes) if len(sizes) == len(inputs) else 0)
     try:
         yield shown
     finally:
         shown.clear()
 
 
-class Progress:
+class ReadProgress:
     """Bytes read, now and then."""
 
     def __init__(self, total: int) -> None:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from quire.core.records.request import Int32
-from quire.engine.model.on_device import on_device
+from quire.engine.on_device import on_device
 from quire.engine.sampling.sample_row import SampleRow
 from quire.engine.sampling.token_rules import TokenRules
 

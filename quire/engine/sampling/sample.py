@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from quire.core.records.errors import InputError, say
-from quire.engine.model.on_device import on_device
+from quire.engine.on_device import on_device
 from quire.engine.sampling.chance import uniform
 from quire.engine.sampling.edit_logits import edit
 from quire.engine.sampling.params import Sampling

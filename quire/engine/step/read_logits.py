@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from quire.core.records.span import Span
-from quire.engine.model.on_device import on_device
+from quire.engine.on_device import on_device
 from quire.engine.sampling.sample import BROKEN, broken, choose, log_probs
 from quire.engine.sampling.sample_row import SampleRow
 from quire.engine.sampling.token_logprobs import TokenLogprobs, logprobs_of
