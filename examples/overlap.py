@@ -1,6 +1,6 @@
 """The engine of examples/engine.py one step ahead of its device: python examples/overlap.py
 
-The host hands out and launches step n+1 before it hears what step n has sampled. `texts` is the device's: a token is in
+The host hands out and launches step n+1 before it hears what step n has sampled. `text` is the device's: a token is in
 it as soon as its step has run there. What the host knows is in the cache.
 """
 
@@ -10,9 +10,9 @@ import sys
 from collections import deque
 
 import numpy as np
-from engine import BLOCK, VOCABULARY, Engine
+from engine import BLOCK, Engine, Int32
 
-from quire import LaunchedStep, Plan, Sequence, Stored
+from quire import LaunchedStep
 
 
 class AheadEngine(Engine):
@@ -20,14 +20,14 @@ class AheadEngine(Engine):
 
     def __init__(self, device_pages: int, host_pages: int, budget: int) -> None:
         super().__init__(device_pages, host_pages, budget)
-        self.flying: deque[tuple[LaunchedStep, list[Sequence], list[int]]] = deque()
+        self.flying: deque[tuple[LaunchedStep, Int32]] = deque()  # with what each has sampled; below 0: nothing
 
     def step(self) -> None:
         """Hand out a step, launch it, and hear of the one before."""
-        self._grow([one for one in self.running if one.prompt_end <= one.ran < self.ends[one.id] - 1])
+        self._grow()
         while self.flying and not self.running:
             self._hear()  # what was suspended gives up its slots when its last step is committed
-        unfinished = [one for one in self.running if one.ran < one.prompt_end]
+        unfinished = [self.running[place] for place in self._prompts()]
         with self.cache.claim(list(self.waiting)) as claims:
             left = max(0, self.budget - len(self.running))
             batch = self.cache.admit(claims, token_budget=left, max_chunk=4 * BLOCK, continuing=unfinished)
@@ -36,53 +36,44 @@ class AheadEngine(Engine):
         self._launch()
         while len(self.flying) > 1 or (self.flying and not len(self.flying[-1][0].rows)):
             self._hear()
-        events = self.cache.take_events()
-        self.stored += sum(len(event.hashes) for event in events if isinstance(event, Stored))
+        self.events += len(self.cache.take_events())
 
-    def _grow(self, decoding: list[Sequence]) -> None:
+    def _grow(self) -> None:
         """Places for tokens that are not known yet. No room: first hear of everything, then suspend the youngest."""
-        while decoding and (plan := self.cache.grow(decoding)) is None:
+        while True:
+            decodes = self.at.ran[self.rows] < self.ends[self.rows] - 1
+            decodes[self._prompts()] = False
+            rows = self.rows[decodes]
+            plan = self.cache.grow(rows) if len(rows) else None
+            if plan is not None or not len(rows):
+                return self._run(plan)
             if self.flying:
                 self._hear()
             else:
-                youngest = self.running.pop()
-                del self.texts[youngest.id][youngest.length :]
-                self.waiting.appendleft(self.cache.suspend(youngest))
+                self.waiting.appendleft(self.cache.suspend(self.running[-1]))
+                self._still_live()
                 self.suspended += 1
-            decoding = [one for one in decoding if one in self.running]
-        if decoding:
-            self._run(plan)
 
-    def _run(self, plan: Plan | None) -> None:
-        super()._run(plan)
-        for one in self.running:  # set back under a step in flight: what that samples counts nothing
-            if not any(one in sequences for _, sequences, _ in self.flying) or one.ran == one.computed < one.length:
-                del self.texts[one.id][one.length :]
+    def _prompts(self) -> list[int]:
+        """Places of running sequences with a part of their prompt to come; others lack only a token just heard of."""
+        late = np.flatnonzero(self.at.ran[self.rows] < self.at.length[self.rows]).tolist()
+        return [place for place in late if self.running[place].ran < self.running[place].prompt_end]
 
     def _launch(self) -> None:
         """The device begins: it knows the tokens that it has sampled itself."""
         step = self.cache.launch()
-        by_row = {one.row: one for one in self.running}
-        sequences, tokens = [by_row[row] for row in step.rows.tolist()], list[int]()
-        for one, start, end in zip(sequences, step.starts.tolist(), step.ends.tolist(), strict=True):
-            self._compute(one, start, end)
-            tokens.append(self._sampled(one, end) if end >= one.prompt_end else -1)
-        self.flying.append((step, sequences, tokens))
-
-    def _sampled(self, one: Sequence, end: int) -> int:
-        pages = self.pages[self.cache.table()[one.row][: -(-end // BLOCK)]]
-        token = int(pages.reshape(-1)[:end].sum()) % VOCABULARY
-        self.texts[one.id][end:] = [token]
-        return token
+        self._compute(step.rows, step.starts, step.ends)
+        whole = step.ends >= self.at.length[step.rows]  # else a part of a prompt is computed
+        tokens = np.full(len(step.rows), -1, np.int32)
+        tokens[whole] = self._sample(step.rows[whole], step.ends[whole])
+        self.text[step.rows[whole], step.ends[whole]] = tokens[whole]
+        self.flying.append((step, tokens))
 
     def _hear(self) -> None:
         """The oldest step is over: its tokens are known, and its full pages can be found."""
-        step, sequences, tokens = self.flying.popleft()
-        self.cache.commit(step, tokens=np.array(tokens, np.int32))
-        for one in sequences:
-            if one.live and one.length == self.ends[one.id]:
-                self.running.remove(one)
-                self.cache.release(one)
+        step, tokens = self.flying.popleft()
+        self.cache.commit(step, tokens=tokens)
+        self._end(step.rows[self.at.length[step.rows] == self.ends[step.rows]])
 
 
 if __name__ == "__main__":

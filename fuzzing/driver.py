@@ -108,14 +108,32 @@ class Driver(Choices):
         """A step is launched, and the next one handed out before that is committed."""
         if len(self.player.steps) >= self.depth:
             self.land()
+        if self.world.share_pending and self.chance(0.5):
+            chunk = self.rng.choice((None, 1, 2)) if self.chance(0.5) else None
+            parts = None if chunk is None else chunk * self.scale * self.world.block_size
+            self.player.add(self.batch(), Budget(None, parts), self.player.unfinished_prompts())
         able = self.player.launchable()
         if able or self.chance(0.1):
             self.player.launch(self.some(able))
+        if self.world.share_pending and self.chance(0.7):
+            self.share()
         ready = [name for name, row in self.player.rows.items() if row.prompt <= row.handed and not any(row.peaks)]
         if ready and self.chance(0.8):
             self.player.grow(self.some(ready), None, self.rng.choice((1, 1, 1, 1, 2, 3)))
         if self.chance(0.5):
             self.player.add((), self.budget(), self.prompts())
+
+    def share(self) -> None:
+        """Requests of what a step in flight computes: admitted at once, or claimed and admitted later."""
+        paths = self.player.flying()
+        asks = [self.asks.make(self.player.name("r"), self.rng.choice(paths)) for _ in range(self.rng.choice((1, 1, 2)))
+                if paths]  # fmt: skip
+        if asks and self.chance(0.7):
+            self.player.add(asks, self.budget(), self.prompts())
+        elif asks and len(self.player.open) < self.habits.most_open:
+            key = self.player.name("b")
+            self.due[key] = self.trial.operations + self.rng.randint(0, 9)
+            self.player.claim(key, asks, "compute")
 
     def land(self) -> None:
         """The oldest step in flight has run."""

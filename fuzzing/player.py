@@ -12,6 +12,7 @@ from typing import Any
 from fuzzing.compare import same
 from fuzzing.lists.calls import recorded
 from fuzzing.misuse import misuses, refused
+from fuzzing.oracle import pending
 from fuzzing.oracle.pools import OFFLOAD
 from fuzzing.overlap import coming
 from fuzzing.tree_calls import TreeCalls
@@ -170,13 +171,18 @@ class Player(TreeCalls):
         most = self.world.blocks(self.world.max_length) * self.world.block_size - extra
         marks, tokens = list[int](), list[list[int]]()
         for row, _, end in step.parts:
+            shared = pending.shared_end(self.trial.oracle.model, step, row, end)
             known, short = len(row.tokens), dice and rng.random() < 0.1
             reach = end + 1 if not dice or rng.random() < 0.8 else end
             if row.ending is not None and dice and rng.random() < 0.5:
                 reach = known
             tokens.append(coming(row, known, min(reach, most)) if end >= row.prompt else [])
             cut = short and not self.world.has_state  # a state that has moved on cannot be computed again
-            marks.append(rng.randint(min(row.computed, end), end) if cut else end)
+            marks.append(rng.randint(max(shared, min(row.computed, end)), end) if cut else end)
+            self.trial.reached["pending shared"] += shared > 0
+            if shared > row.computed and rng.random() < 0.1 and row.since <= step.number:
+                less = [row.computed if row is one else upto for one, _, upto in step.parts]
+                self.trial.do("land", 0, less, [[] for _ in step.parts])
             self.trial.reached["ended in flight"] += row.ending is not None
         wrong = self.steps[-1]
         if dice and rng.random() < 0.05 and (self.steps[1:] or any(row.ending is None for row, *_ in wrong.counts())):

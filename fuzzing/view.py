@@ -9,9 +9,10 @@ from fuzzing.lists.calls import Notes
 from fuzzing.oracle.flights import Step, flies
 from fuzzing.oracle.life import final
 from fuzzing.oracle.state import Row
+from fuzzing.oracle.tree import path_of
 from fuzzing.subject import StoreName
 from fuzzing.trial import Trial
-from fuzzing.world.plain import Ask, World
+from fuzzing.world.plain import Ask, Path, World
 
 
 class View:
@@ -68,6 +69,13 @@ class View:
         rows = [(name, row) for name, row in rows if not (row.decodes and row.computed < row.prompt_end)]
         return [name for name, row in rows if max(row.computed, row.launched) < row.handed <= self.slots(row)]
 
+    def flying(self) -> list[Path]:
+        """Whole blocks of prompts that steps in flight compute, of tokens that carry nothing."""
+        rows, size = self.rows.values(), self.world.block_size
+        ends = [(row, min(row.launched, row.prompt) // size * size) for row in rows if row.launched > row.computed]
+        plain = [(row, end) for row, end in ends if end and not any(any(one[1:]) for one in row.tokens[:end])]
+        return [path_of(row.ask.root, row.tokens[:end], size) for row, end in plain]
+
     def ready(self) -> dict[str, int]:
         """Sequences that can compute something, and up to where."""
         found: dict[str, int] = {}
@@ -99,7 +107,8 @@ class View:
         row = self.rows[name]
         fits = count < row.ask.beams and count <= len(self.trial.oracle.model.free_rows)
         fresh = name not in self.forked and len(row.tokens) == row.ask.compute_end == row.prompt_end
-        return fits and fresh and row.computed == row.prompt_end and not self.unheard(name)
+        still = not (self.world.has_state and flies(self.trial.oracle.model, row))  # a state is not forked in flight
+        return fits and fresh and still and row.computed == row.prompt_end and not self.unheard(name)
 
     def check_spent(self, spent: list[int], inside: list[int], told: Sequence[int]) -> None:
         """An admission took what its probe told, pool by pool; of states perhaps less. `inside`: groups of snapshots

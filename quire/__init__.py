@@ -33,6 +33,7 @@ from quire.core.records.request import Request
 from quire.core.records.retain import RetainRange, Retention
 from quire.core.records.span import Span
 from quire.core.sequences.setbacks import Finished, Setback
+from quire.core.sequences.tables import Progress
 from quire.core.split import LayerSplit, ModelLayer, split_layers
 from quire.core.state.claim import Claim, Refusal
 from quire.core.state.claims import Claims
@@ -52,9 +53,9 @@ __all__ = [
     "Batch", "BrokenInvariant", "Cache", "CacheConfig", "Claim", "Claims", "Cleared", "ClientMiss", "ClientReceipt",
     "ConfigWarning", "Counts", "Created", "Encoder", "Event", "EventBatch", "Finished", "Found", "Hold", "InputError",
     "Kind", "LaunchedStep", "LayerGroup", "LayerSplit", "Media", "Miss", "MissingExtra", "ModelLayer", "Move",
-    "Moved", "Plan", "Prefetch", "Prepared", "Probe", "QuireError", "Receipt", "Refusal", "Removed", "Request",
-    "RetainRange", "Retained", "Retention", "Scope", "Sequence", "Setback", "SlowStoreWarning", "Snapshot", "Span",
-    "StateError", "Stored", "TierConfig", "UnknownError", "Usage", "Writer", "check", "split_layers",
+    "Moved", "Plan", "Prefetch", "Prepared", "Probe", "Progress", "QuireError", "Receipt", "Refusal", "Removed",
+    "Request", "RetainRange", "Retained", "Retention", "Scope", "Sequence", "Setback", "SlowStoreWarning", "Snapshot",
+    "Span", "StateError", "Stored", "TierConfig", "UnknownError", "Usage", "Writer", "check", "split_layers",
 ]  # fmt: skip
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+from bisect import bisect
+from collections.abc import Generator
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -13,8 +16,9 @@ from quire.core.store import StoreName
 from tests import second_look
 from tests.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401  # hooks
 
+HERE = Path(__file__).parent
 # Helper modules assert as tests do, with the values in the message, and under `python -O` too.
-pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in Path(__file__).parent.iterdir() if path.is_dir()))
+pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in HERE.iterdir() if path.is_dir()))
 # Before torch comes, and for the processes that tests start: they run beside each other, and their models are tiny.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if not Path("/dev/nvidiactl").exists():  # no GPU: Triton, which reads this when it is imported, interprets its kernels
@@ -33,16 +37,19 @@ for name in (
 
 # A file's tests stay in one process: those that take longest begin first, or the others would wait for them at the end.
 LONGEST = (
-    "engine/test_exact.py", "engine/step/test_schedule.py", "engine/runner/test_engine.py", "engine/test_llm.py",
-    "engine/loop/test_streams.py", "fuzz/test_driver.py", "engine/model/test_kernel.py", "cli/test_chat.py",
-    "engine/disagg/test_peer.py", "transfer/test_killed.py", "engine/step/test_setbacks.py", "cli/test_prefill.py",
-    "engine/disagg/test_staged_peer.py", "core/test_transitions.py", "engine/memory/test_shared.py",
-    "engine/loop/test_loop_faults.py", "test_docs.py", "core/store/test_ghost_memory.py", "cli/test_cli.py",
-    "tiers/disk/test_crash.py", "test_optimized.py", "fuzz/test_state_machine.py", "core/store/test_runs.py",
-    "engine/test_corrupt.py", "simulate/test_sweep.py", "engine/step/test_fair.py", "engine/memory/test_connector.py",
-    "fleet/test_fleet.py", "engine/step/test_beam.py", "engine/model/test_cross.py", "viewer/test_page.py",
-    "core/outside/test_writer_pools.py", "core/admission/test_gains.py", "engine/sampling/test_grammar.py",
-    "fleet/test_fleet_page.py", "simulate/test_pages_in_browser.py", "engine/memory/test_shared_talks.py",
+    "cli/test_chat.py", "engine/test_exact.py", "engine/step/test_schedule.py", "fuzz/test_driver.py",
+    "engine/runner/test_engine.py", "engine/test_llm.py", "transfer/test_killed.py", "cli/test_prefill.py",
+    "cli/test_cli.py", "engine/model/test_kernel.py", "engine/loop/test_streams.py", "test_docs.py",
+    "test_optimized.py", "simulate/test_sweep.py", "engine/test_corrupt.py", "core/test_transitions.py",
+    "core/store/test_ghost_memory.py", "engine/loop/test_loop_faults.py", "engine/step/test_setbacks.py",
+    "engine/memory/test_shared.py", "core/store/test_runs.py", "tiers/disk/test_hanging.py", "engine/step/test_fair.py",
+    "cli/test_benchmarks.py", "tiers/disk/test_crash.py", "trace/test_trace_stats.py", "engine/disagg/test_peer.py",
+    "engine/disagg/test_staged_peer.py", "insight/test_findings.py", "core/store/test_ghosts.py", "fuzz/test_lists.py",
+    "trace/test_reuse_distance.py", "serve/test_openapi.py", "core/state/test_learner.py",
+    "engine/sampling/test_grammar.py", "fleet/test_fleet.py", "engine/memory/test_connector.py",
+    "integrations/test_vllm_outer.py", "simulate/test_pages_in_browser.py", "engine/model/test_cross.py",
+    "viewer/test_page.py", "fleet/test_fleet_page.py", "tiers/shared/test_mooncake_store.py",
+    "core/admission/test_gains.py", "insight/test_sampling.py", "events/test_state_machine.py",
 )  # fmt: skip
 
 
@@ -51,11 +58,29 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(second_look, "second_look")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Every worker reads the folders from another one on: in a fresh tree each then rewrites the asserts of its part,
+    which takes longer than all else here, and finds the rest done."""
+    report = yield
+    if (
+        collector.path == HERE
+        and isinstance(collector, pytest.Directory)
+        and (worker := os.environ.get("PYTEST_XDIST_WORKER"))
+    ):
+        number, workers = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        sizes = [len(list(child.path.rglob("*.py"))) or 1 for child in report.result]
+        first = bisect(list(accumulate(sizes)), sum(sizes) * number // workers)
+        report.result = [*report.result[first:], *report.result[:first]]
+    return report
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first; the rest as they were found, and tests within a file too."""
-    here = Path(__file__).parent
-    place = {here / name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.path, len(place)))
+    """The longest files first, the rest by their names; tests within a file as they were found."""
+    place = {HERE / name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (place.get(item.path, len(place)), item.path))
 
 
 def pytest_collection_finish() -> None:

@@ -36,9 +36,10 @@ def refusal(failed: Sequence[str]) -> str | None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Leaves the names; with xdist only the process that started the others knows them all."""
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
-    if terminal is not None and not hasattr(session.config, "workerinput") and session.config.cache is not None:
+    cache = getattr(session.config, "cache", None)  # `-p no:cacheprovider`: there is no such attribute
+    if terminal is not None and not hasattr(session.config, "workerinput") and cache is not None:
         reports = [*terminal.getreports("failed"), *terminal.getreports("error")]
-        session.config.cache.set(KEPT, sorted({report.nodeid for report in reports}))
+        cache.set(KEPT, sorted({report.nodeid for report in reports}))
 
 
 def main(root: Path = Path()) -> int:

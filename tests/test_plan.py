@@ -20,7 +20,7 @@ Graph = Mapping[str, set[str]]
 LADDERS = {
     "core": [
         "records",
-        "store|split",
+        "store|split|content",
         "state",
         "admission",
         "outside",

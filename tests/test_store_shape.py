@@ -142,9 +142,10 @@ def test_the_rules_see_the_whole_of_both_stores() -> None:
 INNER = {  # names of the twin that only its own parts use
     "Chain": {"block", "block_size", "span"},
     "Hit": {
-        "blocks_for", "end_of", "front", "frozen", "groups", "has_needs", "held_blocks", "mark", "nodes", "num_cold",
-        "pages_for", "pages_held", "pages_of_source", "row", "seated", "set_coming", "set_source", "settled",
-        "source_node", "source_pages", "stays", "told",
+        "add_pending", "blocks_for", "end_of", "front", "frozen", "groups", "has_needs", "held_blocks", "mark",
+        "nodes", "num_cold", "owner", "owner_row", "page_of", "pages_for", "pages_held", "pages_of_source", "pending",
+        "row", "seated", "set_coming", "set_source", "settled", "source_node", "source_pages", "stays", "told",
+        "walked",
     },
     "KeyOrder": set(),
     "Ledger": set(),

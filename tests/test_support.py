@@ -257,7 +257,7 @@ def settle(glue: SharedCache, turns: Turns | None, cache: Cache) -> None:
     """Until everything has come and gone."""
     while turns is not None and not glue.wait_until_idle(0.005):
         turns.run(lambda plan: check_finished(cache, plan))
-    assert glue.wait_until_idle(60)
+    assert glue.wait_until_idle(120)
 
 
 def shared(kind: str) -> bool:

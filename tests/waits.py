@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-PATIENCE = 60.0  # seconds; only a test that fails waits so long
+PATIENCE = 120.0  # seconds; only a test that fails waits so long
 MOMENT = 0.0005  # seconds between two looks: who waited without a rest kept the processor from those it waited for
 
 

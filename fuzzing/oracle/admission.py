@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import NamedTuple
 
 from fuzzing.oracle import claims as claiming
+from fuzzing.oracle import receipts
 from fuzzing.oracle.budget import Purse
 from fuzzing.oracle.charge import Charge
 from fuzzing.oracle.model import Model
 from fuzzing.oracle.page import Page
 from fuzzing.oracle.seating import alone, in_use, promiser, takes_over
 from fuzzing.oracle.state import Batch, Claim, Row
-from fuzzing.world.plain import Ask, Budget, Misuse, RefusalFacts, World
+from fuzzing.world.plain import Ask, Budget, Misuse, RefusalFacts, SetbackFacts, World
 
 Spans = list[tuple[str, int, int]]
 NO_GROUP = -1
@@ -256,3 +258,15 @@ def cost(model: Model, claim: Claim) -> tuple[int, ...]:
             total += 0 if not in_place else int(source.idle and not source.claims) - 1
         totals.append(total)
     return tuple(totals)
+
+
+def look_again(model: Model, claim: Claim) -> SetbackFacts:
+    """A claim that lost part of its hit holds what is left."""
+    old, found = claim.start, model.find(claim.ask, claim.purpose)
+    kept = ("ask", "purpose", "receipt", "first", "good", "told", "lost", "places")
+    for name in [item.name for item in fields(found) if item.name not in kept]:
+        setattr(claim, name, getattr(found, name))
+    claiming.hold(claim)
+    if model.world.receipts:
+        claim.receipt = receipts.explain(model.own, claim)
+    return "claim", claim.ask.name, old, claim.start, False

@@ -6,6 +6,7 @@ from fuzzing.compare import Mismatch
 from fuzzing.oracle import reach
 from fuzzing.oracle.charge import Charge
 from fuzzing.oracle.page import Page
+from fuzzing.oracle.pending import lengthen
 from fuzzing.oracle.state import Claim, State
 from fuzzing.oracle.tree import path_of
 from fuzzing.world.plain import Ask, Blocks, Path
@@ -68,6 +69,7 @@ def find_before(state: State, ask: Ask, purpose: str, usable: int, partial: bool
         claim.start += matched
     if state.world.has_state and purpose == "compute":
         claim.junction = where_it_parts(state, claim, path, usable)
+    lengthen(state, claim, usable)
     return claim
 
 

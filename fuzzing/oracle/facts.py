@@ -51,6 +51,7 @@ def coming_pages(model: Model, claim: Claim) -> tuple[int, ...]:
         if mine is not None:
             path = path_of(mine.ask.root, mine.ask.identities, size)
             blocks = reach.needed(stream.kinds[place], mine.coming * size, size)
+            blocks = [block for block in blocks if mine.ask.redo or block not in mine.pending]
             needed = [stream.tree.page(path[: block + 2], place) for block in blocks]
         counts.append(sum(page is not None and not page.is_near(model.world) for page in needed))
     return tuple(counts)

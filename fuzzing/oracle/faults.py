@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
-from fuzzing.oracle import claims as claiming
-from fuzzing.oracle import finds, flights, life, reach, receipts, writers
+from fuzzing.oracle import admission, finds, flights, life, pending, reach, writers
 from fuzzing.oracle import pools as slots
 from fuzzing.oracle.cells import SPOILT
 from fuzzing.oracle.model import Model
@@ -60,17 +59,24 @@ def spoil(model: Model, spoilt: Spoilt) -> list[SetbackFacts]:
     """Spoilt pages leave the tree; rows on them are cut or lost, claims on them look again."""
     pages = [page for _, page in spoilt]
     shaken = [claim for batch in model.batches.values() for claim in batch.claims if rests_on(claim, pages)]
+    cuts = {row.number: (row, cut) for row in model.own.rows.values() if (cut := first_spoilt(model, row, pages)) >= 0}
+    sharers = pending.riders(model, [row for row, _ in cuts.values()])
+    cuts = {row.number: (row, 0) for row in sharers} | cuts
+    changed = [row for row, _ in cuts.values()]
+    shaken += [claim for owner, claim in pending.claims_on(model) if owner in changed and claim not in shaken]
     for claim in shaken:
         model.let_go(claim)
-    cuts = {row.number: (row, cut) for row in model.own.rows.values() if (cut := first_spoilt(model, row, pages)) >= 0}
     for stream, page in spoilt:
         lose(stream, page)
     setbacks = shaken_holds(model, pages) + shaken_finds(model, pages) + shaken_writers(model, pages)
     for row, _ in cuts.values():
         row.since = model.next_step
-        row.ending = None if row.ending is None else (False, row.ending[1])
-    setbacks += [set_back(model, *cuts[number]) for number in sorted(cuts) if cuts[number][0].ending is None]
-    return setbacks + [look_again(model, claim) for claim in shaken]
+        if row.ending is not None:
+            row.ending, row.launched = (False, row.ending[1]), 0
+    live = [cuts[number] for number in sorted(cuts) if cuts[number][0].ending is None]
+    shared = pending.get_off(model, [row for row, _ in live])
+    setbacks += [set_back(model, row, cut, row in shared) for row, cut in live]
+    return setbacks + [admission.look_again(model, claim) for claim in shaken]
 
 
 def shaken_holds(model: Model, spoilt: list[Page]) -> list[SetbackFacts]:
@@ -125,11 +131,12 @@ def lose(state: State, page: Page) -> None:
     pools.remove_unused(page)
 
 
-def set_back(model: Model, row: Row, cut: int) -> SetbackFacts:
-    """The row goes back to block `cut`; where groups forget or read an encoder, or without room, it is released."""
+def set_back(model: Model, row: Row, cut: int, shared: bool) -> SetbackFacts:
+    """The row goes back to block `cut`; where groups forget or read an encoder, without room, or where it was to share
+    what is not computed now, it is released."""
     old, row.launched = row.computed, 0
     forgets = any(reach.bounded(kind) for kind in model.own.kinds)
-    if forgets or model.cross is not None or row.received or not recut(model.own, row, cut):
+    if forgets or model.cross is not None or row.received or shared or not recut(model.own, row, cut):
         name, model.lost[row.ask.name] = row.ask.name, replace(row, tokens=list(row.tokens))
         flights.end(model, row, False, 0)
         return "sequence", name, old, 0, True
@@ -176,15 +183,3 @@ def private(pages: list[Page | None], block: int) -> bool:
     """A page only this row has and nobody reads, or no page."""
     page = pages[block] if block < len(pages) else None
     return page is None or (page.path is None and page.holders == 1 and not page.claims)
-
-
-def look_again(model: Model, claim: Claim) -> SetbackFacts:
-    """A claim that lost part of its hit holds what is left."""
-    old, found = claim.start, model.find(claim.ask, claim.purpose)
-    kept = ("ask", "purpose", "receipt", "first", "good", "told", "lost", "places")
-    for name in [item.name for item in fields(found) if item.name not in kept]:
-        setattr(claim, name, getattr(found, name))
-    claiming.hold(claim)
-    if model.world.receipts:
-        claim.receipt = receipts.explain(model.own, claim)
-    return "claim", claim.ask.name, old, claim.start, False

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from fuzzing.oracle import life, reach
+from fuzzing.oracle import admission, life, pending, reach
 from fuzzing.oracle.commit import commit
 from fuzzing.oracle.model import Model
-from fuzzing.oracle.state import Row, State
+from fuzzing.oracle.state import Claim, Row, State
 from fuzzing.world.plain import Identity, Misuse, SetbackFacts
 
 
@@ -18,6 +18,7 @@ class Step:
 
     number: int
     parts: list[tuple[Row, int, int]]
+    rides: list[tuple[Row, Row, int, int]] = field(default_factory=list)  # rows that share of another's, from and to
 
     def counts(self) -> list[tuple[Row, int, int]]:
         """Those whose pages are what they were."""
@@ -37,9 +38,21 @@ def launch(model: Model, names: Sequence[str]) -> tuple[tuple[int, int, int], ..
     return tuple((row.number, start, end) for row, start, end in parts)
 
 
+def ride(model: Model, row: Row, claim: Claim) -> None:
+    """A new row is computed with the steps in flight that compute what it shares."""
+    owner, at, size = claim.owner, row.computed, model.world.block_size
+    for step in model.steps if row.launched else ():
+        ends = [end for other, _, end in step.counts() if other is owner]
+        ends += [end for other, _, _, end in step.rides if other is owner]
+        end = min(max(ends, default=0) // size * size, row.launched)
+        if end > at:
+            step.rides.append((row, owner, at, end))
+            at = end
+
+
 def flies(model: Model, row: Row) -> bool:
     """Some step in flight has the row, whether that counts or not."""
-    return any(row is other for step in model.steps for other, _, _ in step.parts)
+    return any(row is other for step in model.steps for other, *_ in (*step.parts, *step.rides))
 
 
 def check_landed(model: Model, rows: Sequence[Row]) -> None:
@@ -76,12 +89,15 @@ def land(model: Model, nth: int, computed: Sequence[int] | None, tokens: Sequenc
             raise Misuse("more than was handed out or is known")
         if own.world.has_state and later and row.ending is None and mark < end:
             raise Misuse("a later step goes on from that state")
+        if mark < pending.shared_end(model, step, row, end):
+            raise Misuse("others share what it was to compute")
     rows = [row for row, *_ in parts]
     learn(own, rows, [new for *_, new in parts])
     for pools in own.pools if any(map(reach.bounded, own.kinds)) else ():
         pools.refresh(own.now())
     ran = [row for row, mark in zip(rows, marks, strict=True) if mark > row.computed]
     fresh = sum(commit(own, row, mark) for row, mark in zip(rows, marks, strict=True))
+    fresh += sum(commit(own, row, end) for row, _, _, end in step.rides if row.since <= step.number)
     for across in (model.cross.rows.get(row.ask.name) for row in ran) if model.cross is not None else ():
         if across is not None and model.cross is not None and across.computed < len(across.tokens):
             fresh += commit(model.cross, across, len(across.tokens))
@@ -89,7 +105,7 @@ def land(model: Model, nth: int, computed: Sequence[int] | None, tokens: Sequenc
     for (row, end, *_), mark in zip(parts, marks, strict=True):
         if not flies(model, row) and mark < end:
             take_back(row, row.computed, own.world.block_size, True)
-    end_waiting(model, [row for row, _, _ in step.parts])
+    end_waiting(model, [row for row, *_ in (*step.parts, *step.rides)])
     return fresh
 
 
@@ -102,26 +118,38 @@ def take_back(row: Row, end: int, size: int, ran: bool) -> None:
 
 def crash(model: Model, nth: int) -> tuple[SetbackFacts, ...]:
     """A step fails, and all behind it: their rows go back to where the first of them has begun."""
-    failed, size = model.steps[nth:], model.world.block_size
-    del model.steps[nth:]
+    failed = model.steps[nth:]
     starts: dict[int, tuple[Row, int]] = {}
     for step in reversed(failed):
         starts.update({row.number: (row, start) for row, start, _ in step.counts()})
-    told: list[SetbackFacts] = []
-    for _, (row, start) in sorted(starts.items()):
-        old, row.launched = row.handed, max(start, row.computed) if flies(model, row) else 0
-        take_back(row, row.launched or row.computed, size, True)
-        if row.ending is not None:
-            continue
-        told.append(
-            ("sequence", row.ask.name, old, 0 if model.own.world.has_state else row.handed, model.own.world.has_state)
-        )
-        if model.own.world.has_state:
-            model.lost[row.ask.name] = replace(row, tokens=list(row.tokens))
-            end(model, row, True, 0)
-    gone = {row.number: row for step in failed for row, _, _ in step.parts}
+    shared = [row for step in failed for row, *_ in step.rides]
+    shared += pending.riders(model, shared)
+    shaken = [claim for owner, claim in pending.claims_on(model)
+              if owner in shared or claim.start > starts.get(owner.number, (owner, claim.start))[1]]  # fmt: skip
+    for claim in shaken:
+        model.let_go(claim)
+    starts = {row.number: (row, 0) for row in shared} | starts
+    del model.steps[nth:]
+    pending.get_off(model, shared)
+    told = [gone for _, (row, start) in sorted(starts.items()) for gone in go_back(model, row, start, row in shared)]
+    gone = {row.number: row for step in failed for row, *_ in (*step.parts, *step.rides)}
+    gone |= {row.number: row for row in shared}
     end_waiting(model, [row for _, row in sorted(gone.items())])
-    return tuple(told)
+    return (*told, *(admission.look_again(model, claim) for claim in shaken))
+
+
+def go_back(model: Model, row: Row, start: int, lost: bool) -> list[SetbackFacts]:
+    """A row of failed steps, or one that shared what they were to compute, and is lost."""
+    size, lost = model.world.block_size, lost or model.own.world.has_state
+    old, row.launched = row.handed, max(start, row.computed) if flies(model, row) else 0
+    take_back(row, row.launched or row.computed, size, True)
+    if row.ending is not None:
+        return []
+    told = ("sequence", row.ask.name, old, 0 if lost else row.handed, lost)
+    if lost:
+        model.lost[row.ask.name] = replace(row, tokens=list(row.tokens))
+        end(model, row, True, 0)
+    return [told]
 
 
 def end(model: Model, row: Row, store: bool, back: int) -> None:

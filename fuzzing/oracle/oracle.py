@@ -136,8 +136,8 @@ class Oracle(background.Answers):
         return tuple(told)
 
     def _seat(self, claim: Claim) -> Row:
-        number = self.model.free_rows.pop()
-        row = seating.seat(self.state, claim, number)
+        row = seating.seat(self.state, claim, number := self.model.free_rows.pop())
+        flights.ride(self.model, row, claim)
         if self.model.cross is not None and claim.across is not None:
             seating.seat(self.model.cross, claim.across, number)
         return row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuzzing.oracle import hints, reach
+from fuzzing.oracle import hints, pending, reach
 from fuzzing.oracle import pools as slots
 from fuzzing.oracle.cells import CONTINUED, ONCE
 from fuzzing.oracle.charge import Charge, Fill
@@ -24,12 +24,13 @@ def seat(state: State, claim: Claim, number: int) -> Row:
     tokens = list(ask.identities[: ask.compute_end])
     if keep:
         state.make_root(ask.root)
-    tip = path_of(ask.root, ask.identities, state.world.block_size)[: claim.blocks + 1] if keep else None
+    landed, size = pending.landed(state, claim), state.world.block_size
+    tip = path_of(ask.root, ask.identities, size)[: landed + 1] if keep else None
     row = Row(
-        ask, number, tokens, claim.start, claim.start, claim.blocks, ask.compute_end, tip,
+        ask, number, tokens, claim.start, claim.start - (claim.blocks - landed) * size, landed, ask.compute_end, tip,
         [columns(claim, group) for group in range(groups)], [[] for _ in state.pools], ask.compute_end, keep,
         bases=[claim.blocks] * groups, fronts=[front(state, claim, group) for group in range(groups)],
-        showns=[claim.blocks] * groups, edge=(len(tokens) - 1) // state.world.block_size,
+        showns=[landed] * groups, edge=(len(tokens) - 1) // size, launched=claim.start * (landed < claim.blocks),
         owns=[0] * groups, peaks=[0] * groups, extras=[0] * groups,
         held=[0] * groups, currents=[None] * groups, fresh=[0] * groups, followed=[False] * groups, begun=claim.blocks,
         written=[0] * groups, granted=claim.start, handed=claim.start, prompt=len(tokens),
@@ -133,6 +134,7 @@ def settle(state: State, claim: Claim, row: Row, end: int) -> Counted:
         sinks = min(reach.sink(state.kinds[group], state.world.block_size), asked.first)
         met = meet_prompt(state, claim, row, pools, [*range(sinks), *range(asked.first, asked.stop)])
         reuse_whole(state, claim, pools)
+        pools.count(slots.PENDING, sum(row.committed <= block < claim.blocks for block in claim.pages[group]))
         if charge.is_state and claim.source is not None:
             row.currents[group] = reuse_part(state, claim, pools, over)
         elif charge.is_state:

@@ -94,6 +94,8 @@ class Claim:
     junction: int = 0  # where it parts from what is known, if a state is to be kept there
     full: Claim | None = None  # what there is, where a part of that is computed all the same
     across: Claim | None = None  # the same in the encoder's stream
+    owner: Row | None = None  # the row in flight that computes the last of its blocks, when it looked
+    pending: range = range(0)  # those
     receipt: ReceiptFacts | None = None
     cut: bool = False  # what it found was forgotten since
     first: int = 0  # of a find: blocks before it are elsewhere

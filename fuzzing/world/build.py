@@ -60,6 +60,7 @@ def config(world: World) -> CacheConfig:
         resume_every=world.spacing,
         receipts=world.receipts,
         receipt_scopes=world.scopes,
+        share_pending=world.share_pending,
         events=True,
         event_seed=SEED,
     )

@@ -77,6 +77,7 @@ class World:
     snug: Ask | None = None  # a request for which the device pools are just large enough
     spacing: int = 0  # tokens between resume points that are tried inside prompts; 0: nothing is guessed
     pools: tuple[int, ...] = ()  # by group: a group of the same pool, the first one; none given: each has its own
+    share_pending: bool = False  # claims find what steps in flight compute
     doubles_at: int = 0  # position of a token that costs twice the first, in the adaptive order; 0: all cost the same
 
     kinds: tuple[Group, ...] = field(init=False, repr=False, compare=False)  # the rule of each group

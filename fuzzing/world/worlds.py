@@ -18,6 +18,8 @@ TIGHT = {"full": (4, 5, 6), "window": (4, 5, 6), "state": (2, 3, 4), "cross": (2
 HOSTS = ((1, 2), (2, 3, 4), (6, 8, 12))  # few slots: exchanges; many: onboards
 HOST_ONLY = 0.05  # share of worlds without a device
 SLOW = 0.25  # share of worlds with a slow tier, in mixes that do not name them
+UNTOLD = ", spacing=0, pools=(), share_pending=False, doubles_at=0"  # not in the text that later dice are made of
+PENDING = 0.6  # share of worlds in which claims find what steps in flight compute
 SHARED = 0.4  # share of worlds with several groups in which some have one pool
 COLD = 0.4  # share of worlds in which pages come and go between tiers, in mixes that do not name them
 DEVICE = {"full": (5, 6, 7, 8, 10), "window": (4, 5, 6, 7, 8), "state": (2, 3, 4, 5, 6, 7), "cross": (2, 3, 4, 5, 6)}
@@ -56,7 +58,7 @@ def small_world(rng: Random, mix: str) -> World:
         max_chunk=rng.choice((1, size - 1, size, 2 * size, 2 * size + 1, 3 * size)) if rng.random() < 0.35 else None,
         encoder_most=rng.choice((size, 2 * size)) if rng.random() < 0.1 else None,
     )
-    text = repr(world).replace("decoding=None, inside=False, ", "").replace(", spacing=0, pools=(), doubles_at=0", "")
+    text = repr(world).replace("decoding=None, inside=False, ", "").replace(UNTOLD, "")
     told = Random(text)  # of its own: receipts change nothing, and so not what a seed makes either
     world = replace(world, receipts=told.random() < 0.7, scopes=told.choice((0, 0, 8)))
     kept = Random(f"{text} inside")
@@ -71,8 +73,9 @@ def small_world(rng: Random, mix: str) -> World:
 
 
 def pointed(rng: Random, world: World) -> World:
-    """The same world, in most cases with resume points that are guessed."""
-    return replace(world, spacing=rng.choice((0, 1, *(blocks * world.block_size for blocks in (2, 3, 5)))))
+    """The same world, in most cases with resume points that are guessed, and with pending blocks."""
+    spacing = rng.choice((0, 1, *(blocks * world.block_size for blocks in (2, 3, 5))))
+    return replace(world, spacing=spacing, share_pending=rng.random() < PENDING)
 
 
 def host_only(rng: Random, groups: int) -> tuple[tuple[int, ...], ...]:

@@ -301,8 +301,9 @@ class Cache(ColderTiers, Questions):
     def release(
         self, sequences: Sequence | Iterable[Sequence], *, store: bool = True, back: Back | None = None
     ) -> None:
-        """Give up the pages of one sequence or several; what they computed stays findable, unless store=False (a
-        cancelled request).
+        """Give up the pages of one sequence or several. What was committed stays findable; `store=False` leaves out
+        the tail behind the last full block (`truncate` removes stored text). At any point between calls, so also to
+        cancel a request.
 
         `back`: when their text is asked for again: "soon" (a tool runs), "later" (a person thinks), "never" (it is
         over); None: who knows. All are checked before the first one ends.
@@ -329,7 +330,8 @@ class Cache(ColderTiers, Questions):
     def hold(self, sequence: Sequence, span: Span) -> Hold | None:
         """Keep the pages of `span` beyond the sequence's release, until `drop`.
 
-        None when an unfinished prompt's pages would have to stay that are to make room for its next ones.
+        None when an unfinished prompt's pages would have to stay that are to make room for its next ones (in a pool
+        with a window): hold fewer tokens, or once the prompt is computed.
         """
         with self._asked():
             return hold_pages(self._registry, sequence, span)

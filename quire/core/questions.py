@@ -22,7 +22,7 @@ from quire.core.records.reports.stats import Counts, Usage, counts
 from quire.core.records.request import Int32, check_id
 from quire.core.sequences.release import tokens_of
 from quire.core.sequences.rows import Sequences
-from quire.core.sequences.tables import copy_rows
+from quire.core.sequences.tables import Progress, copy_rows, progress_of, read_only
 from quire.core.sequences.usage import usage_of
 from quire.core.state.registry import Registry
 from quire.core.state.sequence import Sequence, own_row
@@ -67,7 +67,7 @@ class Questions:
             if out is not None:
                 raise InputError(say("a table with out", "no rows are named", "pass the rows that it shall have"))
             store, place = self._registry.setup.pools[group]
-            return _read_only(store.slots[place])
+            return read_only(store.slots[place])
         with self._lock:
             return copy_rows(self._registry, group, rows, out)
 
@@ -85,7 +85,11 @@ class Questions:
         """Device slot of the current state by row, -1 for none. A live, read-only view."""
         check_place(self.config, group)
         store, place = self._registry.setup.pools[group]
-        return _read_only(store.current_slots[place])
+        return read_only(store.current_slots[place])
+
+    def progress(self) -> Progress:
+        """How far every sequence is, by row: for a whole batch at once what `Sequence` says of one. Live views."""
+        return progress_of(self._registry.setup)
 
     def num_free(self, group: int = 0) -> int:
         """Device slots that can be had now: empty, or cached and neither held nor claimed."""
@@ -133,9 +137,3 @@ class Questions:
         wait_for_events(self._registry.setup, timeout, whole)
         with self._lock:
             return take_events(self._registry.setup, whole)
-
-
-def _read_only(table: Int32) -> Int32:
-    view = table.view()
-    view.flags.writeable = False
-    return view

@@ -54,6 +54,8 @@ def _miss(snapshots: Snapshots, receipt: Receipt, miss: Miss) -> dict[str, Any]:
         body["request"] = snapshots.numbers.number(miss.request)
     if miss.scope is not None:
         body["scope"] = snapshots.scopes.label(miss.scope)
+    if miss.gap is not None:
+        body["gap"] = miss.gap
     if miss.counterfactual is not None:
         body["cure"] = miss.counterfactual
     return body

@@ -78,7 +78,7 @@ def test_a_recorded_stream_can_be_published_again(
     )
     listener.start()
     assert cli.main(["events", "replay", str(recording), endpoint, "--speed", "0"]) == 0
-    listener.join(60)
+    listener.join(120)
     assert heard == [0]
     first, second = ([(m.topic, m.seq, m.payload) for m in Recording(path)] for path in (recording, tmp_path / "copy"))
     assert first == second

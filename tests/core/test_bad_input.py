@@ -262,7 +262,8 @@ def test_what_can_never_fit_is_refused_at_once(
         assert [claim.request.id for claim in claims] == ["fits"]
         (refusal,) = claims.refused
     assert (refusal.reason, refusal.need, refusal.have, refusal.never) == (reason, need, have, True)
-    for word in (repr(request_.id), str(need), str(have), "shorten it or enlarge the cache"):
+    cure = "shorten it or enlarge the cache" if reason == "slots" else "shorten it or raise max_length"
+    for word in (repr(request_.id), str(need), str(have), cure):
         assert word in str(refusal)
     assert scene.state() == scene.before
 

@@ -13,7 +13,7 @@ import sys
 from quire.engine import LLM
 from quire.engine.memory.disk_side import DiskConfig
 
-WAIT = 60.0  # seconds for pages: on a busy machine, too
+WAIT = 120.0  # seconds for pages: on a busy machine, too
 
 
 def main() -> int:
@@ -23,7 +23,7 @@ def main() -> int:
         from .steps import model_of
 
         model = model_of(name)
-    disk = DiskConfig(folder, wait=WAIT)
+    disk = DiskConfig(folder, wait=WAIT, flush=WAIT)
     with LLM(model, disk=disk, device_bytes="64MiB", host_bytes="64MiB", disk_bytes="256MiB") as llm:
         print("ready", flush=True)
         for line in sys.stdin:

@@ -30,7 +30,7 @@ from . import families, talks
 from .memory.test_shared_talks import sharing
 from .reference import Difference, Reference
 from .steps import model_of
-from .test_exact import ANSWERS_PER_TIE, Pair, assert_seen, run_talk
+from .test_exact import ANSWERS_PER_TIE, OVERLAPPED, Pair, assert_seen, run_talk
 
 _pairs: dict[str, Pair] = {}  # of this process
 
@@ -43,11 +43,11 @@ def pair_of(name: str) -> Pair:
     return _pairs[name]
 
 
-def talk(job: tuple[str, int, bool]) -> tuple[int, Counter[str], list[str], str | None]:
+def talk(job: tuple[str, int, bool, bool]) -> tuple[int, Counter[str], list[str], str | None]:
     """Counts, ties, and what went wrong."""
-    name, seed, stored = job
+    name, seed, stored, overlap = job
     try:
-        counts, ties = twice(name, seed) if stored else run_talk(pair_of(name), seed)
+        counts, ties = twice(name, seed, overlap) if stored else run_talk(pair_of(name), seed, overlap=overlap)
     except AssertionError as wrong:
         where = traceback.extract_tb(wrong.__traceback__)[-1]
         return seed, Counter(), [], f"{wrong} ({where.filename}:{where.lineno}: {where.line})"
@@ -67,7 +67,7 @@ def only_sharing(folder: Path, opened: list[SharedCache], model: Model, config: 
     return engine
 
 
-def twice(name: str, seed: int) -> tuple[Counter[str], list[Difference]]:
+def twice(name: str, seed: int, overlap: bool) -> tuple[Counter[str], list[Difference]]:
     """One talk and again, over a store; nothing if that engine has none."""
     pair, opened = pair_of(name), list[SharedCache]()
     counts, ties = Counter[str](), list[Difference]()
@@ -75,7 +75,7 @@ def twice(name: str, seed: int) -> tuple[Counter[str], list[Difference]]:
         patch.setattr(talks, "Engine", partial(only_sharing, Path(folder), opened))
         for _ in range(2):
             try:
-                seen, found = run_talk(pair, seed)
+                seen, found = run_talk(pair, seed, overlap=overlap)
             except WithoutStore:
                 return Counter(), []
             counts, ties = counts + seen, ties + found
@@ -97,11 +97,12 @@ def main() -> int:
     parser.add_argument("last", type=int)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--store", action="store_true", help="each talk twice, over a shared store")
+    parser.add_argument("--overlap", action="store_true", help="each step is prepared while the one before computes")
     parser.add_argument("--pairs", type=int, help="end after so many pairs over a store")
     parser.add_argument("--seconds", type=float, help="end after this time")
     options = parser.parse_args()
     total, all_ties, wrong, played = Counter[str](), list[str](), list[str](), 0
-    jobs = [(options.name, seed, options.store) for seed in range(options.first, options.last)]
+    jobs = [(options.name, seed, options.store, options.overlap) for seed in range(options.first, options.last)]
     end = None if options.seconds is None else time.monotonic() + options.seconds
     with get_context("spawn").Pool(options.jobs) as pool:
         for seed, counts, ties, error in pool.imap_unordered(talk, jobs):
@@ -118,7 +119,7 @@ def main() -> int:
     if wrong or len(all_ties) * ANSWERS_PER_TIE > total["answers"]:
         return 1
     if not options.store:
-        assert_seen(pair_of(options.name), total)
+        assert_seen(pair_of(options.name), total, OVERLAPPED if options.overlap else ())
     return 0
 
 

@@ -85,6 +85,7 @@ def step(engine: Engine) -> StepReport | None:
     for branch in holders(engine):
         assert branch.sequence is not None
         tokens = engine.cache.tokens(branch.sequence)
+        tokens = tokens[: len(tokens) - len(branch.drafts)]  # those of a step that was not read yet
         assert tokens.tolist() == branch.tokens[: len(tokens)].tolist(), f"{branch.run}: other tokens in its pages"
         assert branch.length - len(tokens) in (0, 1), f"{branch.run}: {len(tokens)} of {branch.length} tokens"
     return report
@@ -115,12 +116,12 @@ def finish(engine: Engine, most: int = MOST_STEPS) -> int:
 def holders(engine: Engine) -> list[Branch]:
     """Branches with pages."""
     scheduler = engine.scheduler
-    return [*scheduler.ready, *scheduler.prompts, *scheduler.held]
+    return [*scheduler.ready, *scheduler.unread, *scheduler.prompts, *scheduler.held]
 
 
 def place_of(engine: Engine, branch: Branch) -> str:
-    """Where a branch is: waiting, prompts, ready or held; elsewhere: a beam that delivered and lost its pages."""
-    for name in ("waiting", "prompts", "ready", "held"):
+    """Where a branch is: one of the queues' places; elsewhere: a beam that delivered and lost its pages."""
+    for name in ("waiting", "prompts", "ready", "unread", "held"):
         if branch in getattr(engine.scheduler, name):
             return name
     return "elsewhere"

@@ -125,7 +125,9 @@ class User:
 class Talk:
     """One world, from its first step to its last."""
 
-    def __init__(self, model: Model, seed: int, *, num_users: int = 4, speak: Speak = random_words) -> None:
+    def __init__(
+        self, model: Model, seed: int, *, num_users: int = 4, speak: Speak = random_words, overlap: bool = False
+    ) -> None:
         self.dice, self.more_dice = np.random.default_rng(seed), np.random.default_rng((seed, 1))
         self.rest_dice = np.random.default_rng((seed, 2))  # so that the worlds stay what they were without it
         self.model, self.seed, self.speak = model, seed, speak
@@ -134,7 +136,7 @@ class Talk:
         self.longest = int(self.dice.integers(12, 30) if cramped else self.dice.integers(40, 130))  # of a prompt
         self.largest_block, self.most_spare = (6, 3) if cramped else (16, 10)
         self.most_beams = int(self.dice.choice([1, 1, 2, MOST_BEAMS]))
-        self.config = self._draw_rest(self._draw_config())
+        self.config = replace(self._draw_rest(self._draw_config()), overlap=overlap)
         worn = self._draw_host()
         self.folder = TemporaryDirectory(prefix="quire-talk-") if self.config.disk_pages else None
         disk = DiskConfig(self.folder.name) if self.folder else None
@@ -298,6 +300,7 @@ class Talk:
         for branch in [branch for run in self.engine.runs.values() for branch in run.branches]:
             if branch.sequence is not None:
                 known = self.engine.cache.tokens(branch.sequence)
+                known = known[: len(known) - len(branch.drafts)]  # those of a step that was not read yet
                 assert branch.length - len(known) in (0, 1) and np.array_equal(known, branch.tokens[: len(known)])
 
     def _take_turn(self, user: User) -> None:
@@ -377,6 +380,11 @@ class Talk:
             for name in ("reused_full", "reused_partial", "onboarded", "offloaded", "copied", "dropped"):
                 counts[name] += getattr(stats, name)
             counts["ghosts"] += cache.usage(0, group).ghosts if self.config.eviction == "adaptive" else 0
+        ahead = engine.in_flight.counts
+        counts["tokens ahead"] += ahead.num_ahead
+        counts["waits for a token"] += ahead.num_waits
+        counts["drained"] += ahead.num_drains
+        counts["computed in vain"] += ahead.num_dropped
         counts["forks"] += engine.forks.num_forks
         counts["drafts rejected"] += engine.scheduler.num_drafts - engine.advance.num_accepted
         counts["waits for reuse"] += engine.scheduler.num_waits

@@ -25,7 +25,7 @@ from quire.engine.runner.engine import Engine  # noqa: E402
 from quire.engine.sampling.params import Sampling  # noqa: E402
 from quire.engine.setup.engine_config import EngineConfig  # noqa: E402
 
-from ..effort import cases  # noqa: E402
+from ..effort import LONG, cases  # noqa: E402
 from . import families  # noqa: E402
 from .reference import SCORES, Difference, Reference, assert_same  # noqa: E402
 from .steps import model_of, reference_of  # noqa: E402
@@ -37,6 +37,12 @@ TALKS: dict[str, Sequence[int]] = {  # seeds of worlds that see it all, most of 
     "gemma3_pool": cases((113, 114, 116, 117, 119, 121, 122, 123), range(110, 124)),
     "qwen3_next": cases((11, 12, 13, 15, 17, 18), range(7, 19)),
 }
+OVERLAP_TALKS: dict[str, Sequence[int]] = {  # the same, of an engine that launches a step before it reads the last
+    "llama": cases((8, 18), range(8, 32)),
+    "gemma3": cases((14, 18), range(11, 35)),
+    "gemma3_pool": cases((113, 117), range(110, 134)),
+    "qwen3_next": cases((8,), range(7, 31)),
+}
 MANY_TALKS = int(os.environ.get("QUIRE_TALKS", "2000"))
 ANSWERS_PER_TIE = 2000
 EVERYWHERE = (
@@ -45,6 +51,7 @@ EVERYWHERE = (
     "ended by cancelled", "failed moves", "adaptive order", "lru order", "release_order order", "receipts",
     "evicted by receipt", "ghosts", "disks", "reused_partial",
 )  # fmt: skip
+OVERLAPPED = ("tokens ahead", "waits for a token", "drained", "computed in vain")
 WITHOUT_STATE = (
     "drafts accepted",
     "drafts accepted, sampled",
@@ -94,8 +101,8 @@ def ending(pair: Pair, sampling: Sampling, tokens: list[int]) -> str:
     return "stop" if tokens[-1] in sampling.stop_ids else "length"
 
 
-def run_talk(pair: Pair, seed: int) -> tuple[Counter[str], list[Difference]]:
-    talk = Talk(pair.model, seed, speak=pair.speak)
+def run_talk(pair: Pair, seed: int, *, overlap: bool = False) -> tuple[Counter[str], list[Difference]]:
+    talk = Talk(pair.model, seed, speak=pair.speak, overlap=overlap)
     what = f"{pair.name}, seed {seed}, {talk.config}"
     found = [difference for done in talk.run() for difference in compare(pair, done, what)]
     wrong = [difference for difference in found if not difference.tie]
@@ -103,9 +110,9 @@ def run_talk(pair: Pair, seed: int) -> tuple[Counter[str], list[Difference]]:
     return talk.counts, found
 
 
-def assert_seen(pair: Pair, counts: Counter[str]) -> None:
+def assert_seen(pair: Pair, counts: Counter[str], more: Sequence[str] = ()) -> None:
     """Everything that could change a token has happened."""
-    features = EVERYWHERE if pair.model.recurrent else EVERYWHERE + WITHOUT_STATE
+    features = [*EVERYWHERE, *more, *(() if pair.model.recurrent else WITHOUT_STATE)]
     missing = [feature for feature in features if not counts[feature]]
     assert not missing, (pair.name, missing, counts)
 
@@ -121,6 +128,20 @@ def test_random_talks(pair: Pair) -> None:
         all_ties += ties
     assert len(all_ties) <= 1, [str(tie) for tie in all_ties]
     assert_seen(pair, counts)
+
+
+@pytest.mark.long
+def test_random_talks_with_overlap(pair: Pair) -> None:
+    counts: Counter[str] = Counter()
+    all_ties: list[Difference] = []
+    for seed in OVERLAP_TALKS[pair.name]:
+        seen, ties = run_talk(pair, seed, overlap=True)
+        counts += seen
+        all_ties += ties
+    assert len(all_ties) <= 1, [str(tie) for tie in all_ties]
+    assert not [feature for feature in OVERLAPPED if not counts[feature]], counts
+    if LONG:
+        assert_seen(pair, counts)
 
 
 @pytest.mark.slow

@@ -161,7 +161,7 @@ def test_cancel(llm: LLM) -> None:
     next(pieces)
     llm.cancel(stream)
     rest = list(pieces)
-    run = stream.wait(60)
+    run = stream.wait(120)
     assert run.answers[0].finish == "cancelled" and len(run.answers[0].tokens) < 500
     assert len(rest) < 500 and llm.chat(FRANCE, SHORT).text == "The capital of France is Paris."
 
@@ -344,7 +344,7 @@ def test_quiet_gives_everything_back_though_two_use_it() -> None:
     level, stderr, together = notes.get_verbosity(), sys.stderr, Barrier(4)
 
     def load() -> None:
-        together.wait(60)
+        together.wait(120)
         for _ in range(50):
             with quiet_transformers():
                 for _ in range(8):

@@ -45,7 +45,7 @@ def objects() -> Iterator[list[Any]]:
     with LLM(model, config=config) as llm:
         (output,) = llm.generate(PRIVATE, PLAIN)
         stream = llm.stream(PRIVATE, Sampling(max_tokens=6, beams=2, n=2))
-        run = stream.wait(60)
+        run = stream.wait(120)
         piece = public.Piece(0, (111, 112, 113, 114), PRIVATE)
         report: Any = None
         engine = public.Engine(model, config)

@@ -56,7 +56,7 @@ def lines(publisher: Publisher, count: int) -> Iterator[list[sockets.socket]]:
 
         def connect() -> bool:
             with suppress(ConnectionRefusedError, ConnectionResetError):  # while the endpoint is closed, or closes
-                made.append(stack.enter_context(sockets.create_connection(address, 20)))
+                made.append(stack.enter_context(sockets.create_connection(address, 120)))
             return len(made) == count
 
         until(connect, "connected")
@@ -140,7 +140,7 @@ def test_all_are_disconnected_and_the_endpoint_stays_open(way: str, tmp_path: Pa
                 line.connect(f"{tmp_path}/x" if way == "ipc" else f"\0{tmp_path}")
                 return line
             port = int(bound_to(router).rpartition(":")[2])
-            return stack.enter_context(sockets.create_connection(("::1" if way == "tcp6" else "127.0.0.1", port), 20))
+            return stack.enter_context(sockets.create_connection(("::1" if way == "tcp6" else "127.0.0.1", port), 120))
 
         def counted(count: int) -> bool:
             limit.update()
@@ -165,7 +165,7 @@ def test_a_number_that_has_become_another_file_is_left_alone(tmp_path: Path) -> 
         stack.callback(limit.close)
         one, other = map(stack.enter_context, sockets.socketpair())
         listener = stack.enter_context(sockets.create_server(("127.0.0.1", 0)))
-        caller = stack.enter_context(sockets.create_connection(listener.getsockname(), 20))
+        caller = stack.enter_context(sockets.create_connection(listener.getsockname(), 120))
         called, _ = listener.accept()
         stack.enter_context(called)
         file = stack.enter_context(open(tmp_path / "file", "w+b", buffering=0))
@@ -178,7 +178,7 @@ def test_a_number_that_has_become_another_file_is_left_alone(tmp_path: Path) -> 
         one.sendall(b"a")
         called.sendall(b"b")
         assert other.recv(1) == b"a" and caller.recv(1) == b"b" and file.write(b"c") == 1
-        stack.enter_context(sockets.create_connection(listener.getsockname(), 20))
+        stack.enter_context(sockets.create_connection(listener.getsockname(), 120))
 
 
 HALF_A_MESSAGE = """

@@ -49,7 +49,7 @@ class Indexer:
     def http(self, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         ask = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, {"content-type": "application/json"})
-        with urllib.request.urlopen(ask, timeout=10) as answer:
+        with urllib.request.urlopen(ask, timeout=120) as answer:
             text = answer.read()
         try:
             return json.loads(text or b"null")

@@ -19,7 +19,7 @@ from quire.events.wire.names import Names
 from quire.events.wire.protocol import END, MARK, SNAPSHOT, number
 from quire.net.zmq_sockets import bound_to, open_socket
 
-from ..waits import until
+from ..waits import PATIENCE, until
 from .lives import build, ids, run
 from .test_publisher import ANY, exact, fetch, heard_by_hand, published, socket
 
@@ -221,7 +221,7 @@ class SlowIndex(Index):
 
     def hear(self, *batch: Any, **how: Any) -> ReplayRequest | None:
         self.entered.set()
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(PATIENCE)
         return super().hear(*batch, **how)
 
 
@@ -240,7 +240,7 @@ def test_an_answer_that_there_was_no_time_to_read_is_not_asked_for_again() -> No
         peer, _, request = router.recv_multipart()
         assert request == SNAPSHOT
         stream.send_multipart([b"", number(seq), payload])
-        assert index.entered.wait(20)
+        assert index.entered.wait(PATIENCE)
         for answer in ((number(seq), payload), (END, b"")):
             router.send_multipart([peer, b"", b"", *answer])
         replay_socket = follower._feeds["w"].replay_socket

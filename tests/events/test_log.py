@@ -99,7 +99,7 @@ def test_a_client_without_the_right_key(log: pytest.LogCaptureFixture) -> None:
 def test_too_many_connections(log: pytest.LogCaptureFixture) -> None:
     with published(build(), room=Room(subscribers=1)) as publisher, ExitStack() as stack:
         for _ in range(2):
-            stack.enter_context(sockets.create_connection(address_of(publisher.endpoint), 20))
+            stack.enter_context(sockets.create_connection(address_of(publisher.endpoint), 120))
         until(partial(has, log, "2 connections, 1 allowed: all are disconnected"), "disconnected")
 
 

@@ -19,7 +19,7 @@ from quire.events.publish.publisher import BURST, GATHERED, Told
 from quire.events.wire.names import Names
 from quire.events.wire.protocol import MARK
 
-from ..waits import until
+from ..waits import PATIENCE, until
 from .consumer import Consumer
 from .lives import FULL, MIXED, Life, build, ids, run
 from .test_publisher import fetch, published, sent
@@ -143,7 +143,7 @@ def test_batches_wait_in_the_order_in_which_they_were_taken() -> None:
         run(cache, 1, ids(range(16)))
         first = threading.Thread(target=publisher.tell)
         first.start()
-        assert took.wait(20)
+        assert took.wait(PATIENCE)
         run(cache, 2, ids(range(100, 116)))  # evicts what the first thread tells of
         publisher.tell()
         first.join()

@@ -12,12 +12,14 @@ from fuzzing.driver import Driver
 from fuzzing.lists.calls import Recording, load, recording
 from fuzzing.lists.replay import replay
 from fuzzing.subject import available_stores
+from tests.effort import cases
 
 STORE = available_stores()[-1]
 
 
 @pytest.mark.parametrize("mix", ["full", "mixed"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(cases(2, 5)))
 def test_a_recording_plays_the_same_calls(seed: int, mix: str) -> None:
     driver = Driver(f"replay/{seed}", (STORE,), mix=mix)
     driver.run(150)

@@ -18,7 +18,7 @@ from fuzzing.world.plain import Ask, Budget, Encoder, Group, World
 from tests.effort import cases
 
 STEPS = 50
-EXAMPLES = cases(18, 400)  # of caches with full attention only, and of any mix of groups
+EXAMPLES = cases(10, 400)  # of caches with full attention only, and of any mix of groups
 
 TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=12).map(tuple)
 PRIORITIES, SECONDS = st.sampled_from((0, 29, 30, 35, 90)), st.sampled_from((None, 1, 5))

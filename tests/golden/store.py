@@ -28,7 +28,7 @@ TEXTS = [
     (np.arange(100, 112, dtype=np.int32), Scope()),
     (np.arange(50, 58, dtype=np.int32), Scope(lora="sql", salt="tenant")),
 ]
-PATIENT = 30.0  # seconds
+PATIENT = 120.0  # seconds
 
 
 class Machine:

@@ -26,10 +26,12 @@ NEW_FIELDS = {
         "resume_every",
         "receipts",
         "receipt_scopes",
+        "receipt_chunks",
         "eviction_cost",
         "compute_doubles_at",
         "prefetch_share",
         "lasting",
+        "share_pending",
     }
 }
 NOW_SHOWN = {
@@ -37,13 +39,14 @@ NOW_SHOWN = {
         (
             "eviction='empty_first'",
             "eviction='lru', eviction_cost='tokens', compute_doubles_at=30000, ghosts=8, min_uses=1, receipts=False, "
-            "receipt_scopes=0",
+            "receipt_scopes=0, receipt_chunks=0",
         ),
         ("min_uses=1,", "min_uses=1, resume_every=1024,"),
         ("slots=(64, 32, 8))", "slots=(64, 32, 8), slow=False)"),
         ("slots=128)", "slots=128, slow=False)"),
         ("extra_tokens=None)", "extra_tokens=None, snapshot_decoding=None, snapshot_inside=False, pool=None)"),
         ("max_events=1048576,", "max_events=1048576, prefetch_share=0.5, lasting=False,"),
+        ("rank=3)", "rank=3, share_pending=False)"),
     ]
 }  # in a config's repr
 NOW_CALLED = {"0.1.0": {"empty_first": "lru"}}  # the order, in a replay's settings; the old name is read with a warning

@@ -28,8 +28,9 @@ UNCHANGED = {
     "take_events": "drains only the queue of events; a cache that plays an incident makes none",
     **dict.fromkeys(
         (
-            "sequence", "num_sequences", "tokens", "table", "state_table", "num_free", "slots_to_completion", "usage",
-            "stats", "open_claims", "open_finds", "open_writers", "open_plans", "open_steps", "open_prefetches",
+            "sequence", "num_sequences", "tokens", "table", "state_table", "progress", "num_free",
+            "slots_to_completion", "usage", "stats", "open_claims", "open_finds", "open_writers", "open_plans",
+            "open_steps", "open_prefetches",
             "background_plans",
         ),
         ONLY_TELLS,

@@ -17,9 +17,9 @@ from tests.incidents.lives import state_of
 SIZE, SECRET = 4, 77_000
 
 
-def made(folder: Path, slots: int = 64) -> tuple[Cache, Incidents]:
+def made(folder: Path, slots: int = 64, **options: Any) -> tuple[Cache, Incidents]:
     incidents = Incidents(folder, thread=False, apart=False)
-    config = CacheConfig([TierConfig("device", slots)], SIZE, max_sequences=8, max_length=64)
+    config = CacheConfig([TierConfig("device", slots)], SIZE, max_sequences=8, max_length=64, **options)
     return Cache(config, clock=lambda: 0.0, watchers=[incidents]), incidents
 
 
@@ -141,6 +141,25 @@ def test_steps_that_failed_fail_again(tmp_path: Path) -> None:
         "launch", "launch", "launch", "commit_step", "fail", "launch",
     ]  # fmt: skip
     assert [(what, number) for what, number, _ in find_out(incident).left_open] == [("step", last.number)]
+
+
+def test_what_is_shared_while_it_is_computed_is_so_again(tmp_path: Path) -> None:
+    cache, incidents = made(tmp_path, share_pending=True)
+    (one,) = admitted(cache, Request("a", prompt(10)))
+    first = cache.launch()
+    two, three = admitted(cache, Request("b", prompt(10)), Request("c", prompt(9)))
+    assert (two.start, three.start) == (2 * SIZE, 2 * SIZE)
+    cache.commit(first, tokens=text(1))
+    grown(cache, one)
+    second = cache.launch()
+    (four,) = admitted(cache, Request("d", np.concatenate([prompt(8), text(70, 71, 72, 73, 74)])))
+    third = cache.launch([four])
+    (five,) = admitted(cache, Request("e", np.concatenate([prompt(8), text(70, 71, 72, 73, 74)])))
+    assert five.start == 3 * SIZE
+    assert [(back.holder, back.lost) for back in cache.fail(third)] == [(four, False), (five, True)]
+    cache.commit(second)
+    incident = played(cache, incidents)
+    assert incident.config.share_pending
 
 
 def test_a_token_of_a_row_that_lost_its_page_is_nowhere(tmp_path: Path) -> None:

@@ -55,14 +55,15 @@ def check(world: World) -> None:
             assert one.requests == pytest.approx(share, abs=0.05)
 
 
-@settings(QUIET, max_examples=cases(6, 20))
+@settings(QUIET, max_examples=cases(4, 20))
 @given(worlds((), REQUESTS))
 def test_nothing_is_found_where_nothing_is_wrong(world: World) -> None:
     assert found_in(world).findings == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", TEXT_FAULTS + TRAFFIC_FAULTS)
-@settings(QUIET, max_examples=cases(2, 3))
+@settings(QUIET, max_examples=cases(1, 3))
 @given(data=st.data())
 def test_a_fault_is_named(fault: str, data: st.DataObject) -> None:
     check(data.draw(worlds((fault,), REQUESTS)))

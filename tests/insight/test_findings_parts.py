@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
 from pathlib import Path
 
@@ -10,9 +11,9 @@ import numpy as np
 import pytest
 
 from quire.cli.main import main
+from quire.core.content.chunks import cut_prompts, merge_chunks
 from quire.core.records.identity import Scope
 from quire.insight.findings.alignment import align
-from quire.insight.findings.chunks import cut_prompts, merge_chunks
 from quire.insight.findings.lost_text import find_lost
 from quire.insight.findings.memory import hits, rows_of
 from quire.insight.findings.prompt_log import LogReader, PromptLog, dense
@@ -169,6 +170,19 @@ def test_the_command_says_where_and_what_it_brings(tmp_path: Path, capsys: pytes
     assert one["before"] < 0.16 and one["after"] > 0.8 and one["requests"] == 1
     assert main(["findings", str(tmp_path / "log.jsonl")]) == 0
     assert "Gain: their hit rate 1" in (text := capsys.readouterr().out) and "application desk" in text
+
+
+def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, page = tmp_path / "<b>log.jsonl", tmp_path / "page.html"
+    for stamped, said in ((True, "1 finding: mending it brings the hit rate from 1"), (False, "No finding: nothing")):
+        write_log(log, stamped)
+        assert main(["findings", str(log), "--html", str(page)]) == 0
+        text = re.sub("<.*?>", "", page.read_text(encoding="utf-8"))
+        assert said in text and "Findings for &lt;b&gt;log.jsonl" in text and "Requests60in the log" in text
+        assert ("application desk, 100.0 % of the requests" in text) is ("mended8" in text) is stamped
+        assert f"page: {page}" in capsys.readouterr().out
+    assert main(["findings", str(log), "--html", str(tmp_path / "none" / "page.html")]) == 2
+    assert "there is no such folder" in capsys.readouterr().err
 
 
 def test_a_clean_log_and_a_bad_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from quire.tiers.disk.calls.files import Files
 from tests.integrations.toy_engine import ToyEngine
 from tests.integrations.toy_parts import ToyRequest
 
-SECONDS = 30.0  # for a thread that must come to its end on a busy machine
+SECONDS = 120.0  # for a thread that must come to its end on a busy machine
 WHICH = bytes(range(32))  # stands for a model's fingerprint
 
 

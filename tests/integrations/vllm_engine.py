@@ -315,7 +315,7 @@ def rest(outer: Any) -> None:
     """What is on its way to a disk or a store has got there, or has failed."""
     if outer.keeper is not None:
         outer.keeper.flush(30.0)
-    if outer.shared is not None and not outer.shared.wait_until_idle(30.0):
+    if outer.shared is not None and not outer.shared.wait_until_idle(120):
         raise SystemExit("pages are still on their way to the store")
 
 

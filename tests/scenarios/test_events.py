@@ -11,6 +11,7 @@ import pytest
 from quire import Cleared, Created, Event, InputError, LayerGroup, Moved, Removed, Request, Retained, Scope, Stored
 from quire.core.store import StoreName
 
+from ..waits import PATIENCE
 from .conftest import admit, both_orders, build, compute, events, keep, release, run, start_of, tokens
 
 
@@ -234,7 +235,7 @@ def test_reading_may_wait(store: StoreName) -> None:
     reader = threading.Thread(target=lambda: found.extend(cache.take_events(timeout=None)))
     reader.start()
     run(cache, Request(0, tokens(range(4))))
-    reader.join(30)
+    reader.join(PATIENCE)
     assert [stored(event) for event in found] == [(None, 1, (35,))]
     assert not len(silent.take_events(timeout=None)) and len(cache.take_events(timeout=None, whole=True)) == 3
     wrongs: list[Any] = [-1, float("nan"), "1", True]

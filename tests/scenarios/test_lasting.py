@@ -194,7 +194,7 @@ def test_what_one_machine_sends_another_fetches(tmp_path: Path) -> None:
 
     def fetched(shared: SharedCache, scope: Scope) -> int:
         with shared.fetch(Request("f", text(0), scope), wait=60) as fetch:
-            assert shared.wait_until_idle(60)
+            assert shared.wait_until_idle(120)
             return fetch.tokens
 
     (one, host, first), (two, _, second) = machine(), machine()
@@ -204,7 +204,7 @@ def test_what_one_machine_sends_another_fetches(tmp_path: Path) -> None:
         host.view(0)[writer.slots()] = 7
         writer.written(16)
     first.publish(Request("w", text(0), TENANT))
-    assert first.wait_until_idle(60) and first.counts().sent == 4
+    assert first.wait_until_idle(120) and first.counts().sent == 4
     assert (fetched(second, Scope(salt="another")), fetched(second, TENANT)) == (0, 16)
     assert second.forget(TENANT) == Forgotten(here=4, store=4)
     assert fetched(second, TENANT) == 0 and first.close() and second.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from quire import (
     Cache,
     CacheConfig,
+    InputError,
     Kind,
     LayerGroup,
     Miss,
@@ -307,3 +310,100 @@ def test_what_a_writer_brings(store: StoreName) -> None:
             ("new", 0, 8), ("short", 8, 11), ("last_token", 11, 12),
         ]  # fmt: skip
     check(cache)
+
+
+def remembering(store: StoreName, slots: int = 200, **options: Any) -> Cache:
+    """Chunks are not of a size that can be seen from outside: texts of hundreds of tokens that are all different."""
+    return explaining(store, slots, receipt_chunks=1 << 14, **options)[0]
+
+
+RULES, HOUSE = range(1000, 1600), range(3000, 3400)
+
+
+def test_text_behind_another_beginning_is_interrupted(store: StoreName) -> None:
+    """why-16: a time before the rules: what is equal again is interrupted, to a chunk, and never a token more."""
+    cache = remembering(store)
+    run(cache, Request("first", tokens(range(9), 90, 91, RULES, 5000)))
+    misses = why(cache, range(9), 70, 71, RULES, range(7000, 7100))
+    assert [miss.cause for miss in misses[:3]] == ["new", "interrupted", "new"] and misses[0].start == 9
+    again = misses[1]
+    assert 11 <= again.start <= 60 and 560 <= again.stop <= 611, "chunks have 8 tokens in the mean"
+    assert (again.gap, again.parted) == (again.start - 9, 9)
+    receipt = receipt_of(cache, range(9), 70, 71, RULES, range(7000, 7100))
+    assert f"interrupted: equal again at {again.start}, after {again.gap} others" in receipt.text()
+    assert {miss.cause for miss in receipt.client().misses} == {"new", "short", "policy"}
+    assert again.counterfactual is not None and misses[0].counterfactual is None
+    short = why(cache, 80, range(1000, 1028), 81, range(1100, 1128), 82, range(1200, 1228), 83)
+    assert "interrupted" not in {miss.cause for miss in short}, "28 equal tokens may be chance"
+
+
+def cut_as_in(part: list[int], earlier: list[list[int]]) -> list[int]:
+    """The fewest pieces that earlier prompts have of a text, by their lengths; fails where a token was nowhere."""
+    lengths = []
+    while part:
+        places = [(one, at) for one in earlier for at, token in enumerate(one) if token == part[0]]
+        longest = max(
+            sum(1 for _ in takewhile(lambda two: two[0] == two[1], zip(part, one[at:], strict=False)))
+            for one, at in places
+        )
+        lengths.append(longest)
+        part = part[longest:]
+    return lengths
+
+
+def test_no_token_is_interrupted_that_was_not_here(store: StoreName) -> None:
+    """why-17: every interrupted token stands in an earlier prompt of the scope, with those beside it."""
+    cache, dice = remembering(store, 200, block_size=16), random.Random(7)
+    pieces = [[dice.randrange(50_000) for _ in range(dice.randrange(20, 200))] for _ in range(6)]
+    earlier: list[list[int]] = []
+    found = 0
+    for number in range(12):
+        prompt = [number, *(token for piece in dice.sample(pieces, 3) for token in piece), number + 90_000]
+        for miss in why(cache, prompt):
+            if miss.cause == "interrupted":
+                part, found = prompt[miss.start : miss.stop], found + 1
+                assert miss.num_tokens >= 32 and miss.gap is not None
+                assert 1 <= len(cut_as_in(part, earlier)) <= 3, "it stood there in whole pieces"
+        run(cache, Request(number, tokens(prompt)))
+        earlier.append(prompt)
+    assert found > 12
+
+
+def test_text_known_from_its_beginning_is_forgotten_and_not_new(store: StoreName) -> None:
+    """why-18: where no ghost is left, chunks say that the text was here behind the same beginning."""
+    cache = remembering(store, 160, ghosts=0)
+    run(cache, Request("first", tokens(RULES)))
+    cache.truncate(Request("first", tokens(RULES)), 0)
+    misses = why(cache, RULES, 5000)
+    assert misses[0].cause == "forgotten" and misses[0].start == 0 and misses[0].stop >= 560
+    assert "interrupted" not in {miss.cause for miss in misses}
+
+
+def test_chunks_stay_in_their_scope_and_end_with_what_is_forgotten(store: StoreName) -> None:
+    """why-19: another scope's text is new; so is what was claimed only, refused, private, or cleared."""
+    cache = remembering(store)
+    run(cache, Request("first", tokens(1, RULES), scope=Scope(salt="a")))
+    asked = tokens(2, RULES)
+
+    def causes(scope: Scope) -> set[str]:
+        return {miss.cause for miss in cache.explain(Request("why", asked, scope=scope)).misses}
+
+    assert "interrupted" in causes(Scope(salt="a")) and "interrupted" not in causes(Scope(salt="b"))
+    with cache.claim([Request("only claimed", tokens(3, HOUSE))]):
+        pass
+    run(cache, Request("private", tokens(4, HOUSE), reuse=False))
+    assert "interrupted" not in {miss.cause for miss in why(cache, 5, HOUSE)}
+    cache.forget(Scope(salt="a"))
+    assert "interrupted" not in causes(Scope(salt="a"))
+    run(cache, Request("again", tokens(6, RULES)))
+    assert "interrupted" in {miss.cause for miss in why(cache, 7, RULES)}
+    cache.clear()
+    assert "interrupted" not in {miss.cause for miss in why(cache, 7, RULES)}
+
+
+def test_chunks_need_receipts_and_a_size() -> None:
+    """why-19: what cannot be is refused."""
+    tier = (TierConfig("device", 8),)
+    for chunks, receipts, why_not in ((5, False, "only receipts look there"), (-1, True, "0 to"), (True, True, "0 to")):
+        with pytest.raises(InputError, match=why_not):
+            CacheConfig(tier, receipt_chunks=chunks, receipts=receipts)

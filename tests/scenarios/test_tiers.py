@@ -120,7 +120,7 @@ def test_pages_that_change_places_again_and_again_keep_their_bytes(machine: Make
         if turn < 5:
             release(cache, *batch.sequences)
     for plan, ticket in tickets:
-        assert ticket.wait(60) == []
+        assert ticket.wait(120) == []
         finish(cache, plan)
     (last,) = batch.sequences
     assert memory.read(last, 16) == list(range(100, 116))

@@ -295,13 +295,21 @@ def test_a_head_that_is_too_long_is_told(server: Serving) -> None:
 
 
 def test_a_head_has_to_come_in_time(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
-    with server.wire() as silent, server.wire() as slow, server.wire() as used:
-        slow.socket.sendall(b"GET /hea")
+    with server.wire() as used:
         used.socket.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
         assert used.read_until(b"}").startswith(b"HTTP/1.1 200 ")
-        assert silent.socket.recv(1) == b""
-        assert slow.read_until(b"}}").startswith(b"HTTP/1.1 408 ") and slow.socket.recv(1) == b""
+        for seconds in (0.2, 2.0, PATIENCE / 3):  # so late a busy machine may send the first part of a head
+            monkeypatch.setattr(connection, "HEAD_SECONDS", seconds)
+            with server.wire() as silent, server.wire() as slow:
+                slow.socket.sendall(b"GET /hea")
+                assert silent.socket.recv(1) == b""
+                if (first := slow.socket.recv(12)) == b"HTTP/1.1 408":
+                    slow.read_until(b"}}")
+                    assert slow.socket.recv(1) == b""
+                    break
+                assert first == b""
+        assert first
+        monkeypatch.setattr(connection, "HEAD_SECONDS", PATIENCE)
         used.socket.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")  # silence between requests is another limit
         assert used.read_until(b"}").startswith(b"HTTP/1.1 200 ")
 

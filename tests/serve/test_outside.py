@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from quire.cli import main as cli
-from quire.engine import LLM, EngineConfig
+from quire.engine import LLM, DiskConfig, EngineConfig
 from quire.serve.metrics.metrics import Metrics
+from quire.tiers.shared import SharedConfig
 
 from ..waits import PATIENCE, until
 from .rig import NAME, SIZES, Serving, serving, tiny_model
@@ -32,11 +33,11 @@ def cached(server: Serving) -> int:
 
 
 def test_what_was_computed_is_there_after_a_restart(tmp_path: Path) -> None:
-    sizes = {**MORE, "disk_pages": 200}
-    with serving(sizes=sizes, outside={"disk": tmp_path}) as first:
+    sizes, disk = {**MORE, "disk_pages": 200}, DiskConfig(tmp_path, wait=PATIENCE, flush=PATIENCE)
+    with serving(sizes=sizes, outside={"disk": disk}) as first:
         assert cached(first) == 0
         assert first.metric("quire:disk_up") == 1 and first.metric("quire:disk_pages_total", kind="restored") == 0
-    with serving(sizes=sizes, outside={"disk": tmp_path}) as again:
+    with serving(sizes=sizes, outside={"disk": disk}) as again:
         restored = again.metric("quire:disk_pages_total", kind="restored")
         assert restored == again.metric("quire:pages", tier="disk", state="idle") >= len(PROMPT) // 8
         assert cached(again) >= len(PROMPT) // 8 * 8 - 8
@@ -49,7 +50,8 @@ def test_what_was_computed_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_what_one_server_has_computed_another_reuses(tmp_path: Path) -> None:
-    with serving(sizes=MORE, outside={"shared": tmp_path}) as first:
+    store = SharedConfig(tmp_path, wait=PATIENCE)
+    with serving(sizes=MORE, outside={"shared": store}) as first:
         assert cached(first) == 0
         assert first.llm.shared is not None and first.llm.shared.wait_until_idle(PATIENCE)
         sent = first.metric("quire:store_pages_total", direction="out")
@@ -57,7 +59,7 @@ def test_what_one_server_has_computed_another_reuses(tmp_path: Path) -> None:
         assert first.metric("quire:store_missed_pages_total", direction="in", reason="absent") > 0
         assert first.metric("quire:store_calls_total", verb="put") > 0
         assert first.metric("quire:store_call_seconds_total", verb="put") > 0
-    with serving(sizes=MORE, outside={"shared": tmp_path}) as second:
+    with serving(sizes=MORE, outside={"shared": store}) as second:
         assert cached(second) >= len(PROMPT) // 8 * 8 - 8
         came = second.metric("quire:store_pages_total", direction="in")
         assert came >= len(PROMPT) // 8 - 1 and second.metric("quire:store_pages_total", direction="out") < sent

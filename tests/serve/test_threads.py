@@ -123,10 +123,10 @@ def test_a_crew_goes_on_after_what_its_jobs_and_looks_raise(
         until(lambda: crew.failures == 2)
         bad, good = Job(raises), Job(int)
         assert crew.submit(bad) and crew.submit(good)
-        assert good.done.wait(60) and crew.wait_until_idle(60)
+        assert good.done.wait(120) and crew.wait_until_idle(120)
         assert crew.failures == 3 and crew.stopped == 0
     finally:
-        assert crew.close(60)
+        assert crew.close(120)
     assert crew.stopped == 0 and "RuntimeError at" in caplog.text and SECRET not in caplog.text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from quire.simulate.capacity.capacity_plan import (
     try_fleet,
 )
 from quire.simulate.capacity.fleet import Fleet, played
-from quire.simulate.capacity.plan_page import ShownPlan, outcome
+from quire.simulate.capacity.plan_page import ShownPlan, money_text, outcome
 from quire.simulate.play.sweep import LocalExecutor, TraceSource
 from quire.simulate.setup.engine_pace import Pace
 from quire.simulate.setup.replay_settings import ReplaySettings
@@ -202,11 +203,23 @@ def test_a_model_that_is_off_recommends_nothing(tmp_path: Path, capsys: pytest.C
     assert PredictionCheck(1.0, 1.25).off == pytest.approx(0.2) and PredictionCheck(1.5, 1.0).off == pytest.approx(0.5)
 
 
+def test_prices_have_a_currency(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, page = talks(tmp_path), tmp_path / "plan.html"
+    assert plan_command.main(words(source, "--currency", "EUR", "--html", str(page))) == 0
+    shown, text = capsys.readouterr().out, page.read_text(encoding="utf-8")
+    assert " EUR an hour. Predicted" in shown.splitlines()[0] and "EUR an hour " in shown.splitlines()[4]
+    assert "by the price an hour in EUR" in text and " EUR</p>" in text
+    assert money_text(1234.5, "$") == "$1,234.50" and money_text(2.0, "") == "2.00"
+    for name in ("E" * 13, " EUR", "a\nb"):
+        assert plan_command.main(words(source, "--currency", name)) == 2
+        assert "it is not the name of one" in capsys.readouterr().err
+
+
 def test_the_page_says_what_the_screen_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, page = talks(tmp_path), tmp_path / "plan.html"
     assert plan_command.main(words(source, "--html", str(page))) == 0
     shown, text = capsys.readouterr().out, page.read_text(encoding="utf-8")
-    assert shown.splitlines()[0] in text and f"page: {page}" in shown
+    assert shown.splitlines()[0] in re.sub("<.*?>", "", text) and f"page: {page}" in shown
     assert text.count('class="dot cgood"') == 1 and "not measured here" in text and "<script" not in text
     assert plan_command.main(words(source, "--html", str(page), "--measured", measured(tmp_path, (1.0, 2.0)))) == 1
     text = page.read_text(encoding="utf-8")

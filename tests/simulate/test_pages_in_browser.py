@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from quire.cli.prompts import findings_page
+from quire.insight.findings.find import LogFindings
+from quire.insight.findings.finding import Finding
 from quire.simulate.capacity import fleet_page, plan_page
 from quire.simulate.capacity.capacity_plan import CapacityPlan, Objective, Prices, Search, Tried, memories
 from quire.simulate.capacity.fleet import Fleet, FleetResult
@@ -23,7 +26,7 @@ from tests.viewer.browser import MISSING, WHY, launched
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=WHY)
 
 HEAVY = {"load": 2.5, "offered_tokens_per_second": 50_000.0, "capacity_tokens_per_second": 20_000.0}
-LOOKS = [("light", 1100), ("dark", 1100), ("light", 360)]
+LOOKS = [("light", 1100), ("dark", 1100), ("light", 390), ("dark", 390)]
 
 # What is wrong with what is seen: too wide, one label over another, words too pale (WCAG's 4.5).
 LOOK = """() => {
@@ -84,6 +87,16 @@ def swept() -> Sweep:
     return Sweep("a trace.jsonl", tuple(points), 0.5)
 
 
+def listed() -> LogFindings:
+    """A fault of each sort: with a gain, with none, of an application, of all."""
+    found = [
+        Finding("changed", "What stands at token 214 is another each time.", "Put it behind `tools`.", 0.41, 0.977,
+                0.015, 0.929, 0.95, "support-bot", 214, "message 0 (system)", (4, 9, 31)),
+        Finding("retries", "Prompts are sent again.", "Wait longer (--timeout).", 1.0, 0.5, 0.1, 0.1, 0.6),
+    ]  # fmt: skip
+    return LogFindings(100_000, 203_456_789, 0.312, found)
+
+
 def fleets() -> list[FleetResult]:
     """Up to 256 workers; the smallest fleet has more to do than it can."""
     times = {"mean": 400.0, "p50": 300.0, "p90": 900.0, "p95": 1234.5, "p99": 9000.0}
@@ -120,6 +133,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "compare": page.render(a_result(), a_result(broken=1)),
         "sweep": curves.render(swept()),
         "fleet": fleet_page.render("a trace.jsonl", fleets(), ReplaySettings()),
+        "findings": findings_page.render("requests.jsonl.gz", listed()),
         "plan": plan_page.render("a trace.jsonl", planned()),
     }
     for name, text in texts.items():
@@ -135,8 +149,9 @@ def test_pages_can_be_read(browser: Any, pages: dict[str, Path], scheme: str, wi
     tab = context.new_page()
     for name, path in pages.items():
         tab.goto(path.as_uri())
-        answer = tab.locator(".answer").bounding_box()
-        plot = tab.locator("figure svg").first.bounding_box()
+        answer, plots = tab.locator(".answer").bounding_box(), tab.locator("figure svg").count()
+        assert tab.locator("h1").count() == 1 and (plots or name == "findings")
+        plot = tab.locator("figure svg" if plots else ".bar").first.bounding_box()
         assert answer["y"] < plot["y"] < 800, f"{name}: the answer comes first, then the plot that shows it"
         assert tab.evaluate(LOOK) == [], name
         tab.evaluate("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
@@ -166,8 +181,23 @@ def test_a_pointer_over_a_plot_shows_numbers(browser: Any, pages: dict[str, Path
     tab.close()
 
 
-def test_a_pointer_over_a_dot_names_the_fleet(browser: Any, pages: dict[str, Path]) -> None:
+def test_no_dot_is_on_the_edge_and_the_cheapest_stands_out(browser: Any, pages: dict[str, Path]) -> None:
     tab = browser.new_page()
+    for name in ("plan", "sweep", "fleet"):
+        tab.goto(pages[name].as_uri())
+        frame = tab.locator("figure svg").first.bounding_box()
+        for dot in tab.locator("figure svg").first.locator(".dot").all():
+            box = dot.bounding_box()
+            assert frame["x"] + 10 < box["x"] and box["x"] + box["width"] < frame["x"] + frame["width"] - 10, name
+    tab.goto(pages["plan"].as_uri())
+    widths = tab.evaluate("""[".cgood", ".cbad"].map((kind) =>
+      parseFloat(getComputedStyle(document.querySelector("#plan .dot" + kind)).strokeWidth))""")
+    assert widths[0] > widths[1]
+    tab.close()
+
+
+def test_a_pointer_over_a_dot_names_the_fleet(browser: Any, pages: dict[str, Path]) -> None:
+    tab = browser.new_page(viewport={"width": 1280, "height": 1200})
     tab.goto(pages["plan"].as_uri())
     found = tab.evaluate("""[...document.querySelectorAll('#plan .dot')].map((e) => {
       const box = e.getBoundingClientRect();

@@ -55,7 +55,7 @@ def test_signals_end_in_one_line(how: signal.Signals, code: int, told: str, tmp_
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     with pipe.open("w"):  # it has begun to read
         child.send_signal(how)
-        assert child.wait(60) == code
+        assert child.wait(120) == code
     assert child.stderr is not None
     with child.stderr as said:
         assert said.read() == f"quire replay: {told}\n"

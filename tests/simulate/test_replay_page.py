@@ -6,14 +6,24 @@ import io
 import re
 import sys
 from html.parser import HTMLParser
+from importlib.resources import files
 from typing import Any
 
 import pytest
 
+import quire.simulate.show.causes as causes_module
 from quire.simulate.show import page, screen, story
 from quire.simulate.show.buckets import joined
-from quire.simulate.show.html import figure
-from quire.simulate.show.number_format import bytes_text, count_text, percent_text, ticks, time_text, time_ticks
+from quire.simulate.show.html import ICON, figure
+from quire.simulate.show.number_format import (
+    bytes_text,
+    count_text,
+    percent_text,
+    shares_text,
+    ticks,
+    time_text,
+    time_ticks,
+)
 from quire.simulate.show.svg import Plot, PlotSeries, draw
 
 VOID = {"meta", "path", "rect", "br", "link", "img"}
@@ -90,7 +100,7 @@ def test_the_page_stands_alone_and_shows_every_plot() -> None:
     seen = check_alone(page.render(a_result()))
     names = ["hits-by-tier", "hits-by-group", "use", "promises", "moves"]
     assert [facts["id"] for tag, facts in seen.tags if tag == "figure"] == names
-    assert sum(tag == "svg" for tag, _ in seen.tags) == len(names)
+    assert sum(tag == "svg" for tag, _ in seen.tags) == len(names) + 1, "and the icon"
     assert all(len(path) > 20 for path in seen.paths("curve")) and len(seen.paths("curve")) == 2 + 3
     assert len(seen.paths("fill")) == 2 + 2 + 2
     assert sum(len(path) > 20 for path in seen.paths("fill")) == 5  # all but the promises that broke
@@ -114,9 +124,9 @@ def test_the_parts_of_the_page_have_their_titles() -> None:
         (a_result(broken=1), ["Two-phase beside one at a time", "Over time", "Settings"]),  # each number once
     ):
         text = page.render(a_result(), baseline)
-        titles = re.findall("<h2>(.*?)</h2>|<summary>(.*?)</summary>", text)
-        assert [a or b for a, b in titles if "Numbers" not in b] == parts
-        assert text.index('<p class="answer">') < text.index("<figure") < text.index("<details><summary>Over time")
+        titles = re.findall("<section class=.card.><h2>(.*?)</h2>|<summary>(.*?)</summary>", text)
+        assert [a or b for a, b in titles if "Numbers" not in b] == ["In words", *parts]
+        assert text.index('class="answer">') < text.index("<figure") < text.index("<details><summary>Over time")
 
 
 def test_a_comparison_shows_both_and_how_far_promises_were_broken() -> None:
@@ -128,6 +138,72 @@ def test_a_comparison_shows_both_and_how_far_promises_were_broken() -> None:
     assert "one at a time broke 1 (worst by 900 tokens)" in seen.words[""]
     assert "time to first token, mean (modelled)" in seen.words[""]
     assert "broken (6)" in seen.words["promises-one"] and "900" in seen.words["overshoot-one"]
+
+
+def test_hit_rates_are_of_100_percent_and_no_requests_is_not_0_percent() -> None:
+    result = a_result(steps=4)
+    result["series"]["hit_rate_by_tier"] = {"device": [None, 0.0, 0.1, 0.2], "host": [None, 0.0, 0.0, 0.04]}
+    text = page.render(result)
+    first = text[text.index('id="hits-by-tier"') : text.index("</figure>")]
+    assert ">100 %</span>" in first and '<i class="key none"></i>no requests' in first
+    assert re.findall('class="gap" d="([^"]*)"', first) == ["M0.0,0H250.0V100H0.0Z"], "the first quarter of the time"
+    assert re.findall('class="zero" d="([^"]*)"', first) == ["M250.0,100.00H500.0"], "a line, where 0 % were reused"
+    assert "<title>30 s: no requests</title>" in first and '<td>30 s</td><td class="n">no requests</td>' in first
+    assert "<title>60 s: device 0 %, host 0 %</title>" in first
+    assert "no requests" not in text[text.index('id="use"') :]
+
+
+def test_the_causes_are_stacked_over_time_and_add_up() -> None:
+    result = a_result(steps=3)
+    causes = {"new": [60, 0, 30], "evicted": [25, 0, 0], "short": [0, 0, 0]}
+    result["series"] |= {"prompt_tokens": [100, 0, 30], "computed_by_cause": causes}
+    text = page.render(result)
+    part = text[text.index('id="causes"') :]
+    part = part[: part.index("</figure>")]
+    assert [re.sub("<.*?>", "", key) for key in re.findall("<li>(.*?)</li>", part)] == [
+        "reused", "new text", "evicted before", "no requests",
+    ]  # fmt: skip
+    assert "<title>30 s: reused 15 %, new text 60 %, evicted before 25 %</title>" in part
+    assert "<title>60 s: no requests</title>" in part and ">100 %</span>" in part
+    assert 'id="causes"' not in page.render(a_result()), "without receipts there are none"
+    many = {cause: [10 if cause == "new" else 1, 0, 0] for cause in causes_module.NAMES}
+    result["series"]["computed_by_cause"] = many
+    assert "other reasons" in page.render(result) and "other reasons 7 %" in page.render(result)
+
+
+def test_printed_shares_add_up_to_the_printed_whole() -> None:
+    assert shares_text([0.0372, 0.0625], 0.0997) == ["3.7 %", "6.3 %"], "10.0 %, not 9.9"
+    assert shares_text([1 / 3, 1 / 3, 1 / 3], 1.0, 0) == ["34 %", "33 %", "33 %"]
+    assert shares_text([0.0, 0.25], 0.25, 0) == ["0 %", "25 %"] and shares_text([], 0.0) == []
+    assert shares_text([0.2, 0.2], 0.9) == ["20.0 %", "20.0 %"], "what are no parts of it are themselves"
+    result = a_result()
+    result |= {"hit_rate": 0.0997, "hit_rate_by_tier": {"device": 0.0372, "host": 0.0625}, "prompt_tokens": 10**6}
+    counts = {"new": 784_500, "evicted": 115_200, "short": 600}
+    result["misses"] = {"causes": counts, "parted_at": {"token": 0, "requests": 0, "of": 1}}
+    told = story.told(result)
+    assert "3.7 %, host 6.3 %" in " ".join(told) and ("- from tier host", "6.25 %") in story.facts(result)
+    printed = [float(share) for share in re.findall(r"([\d.]+) %", next(line for line in told if "others" in line))]
+    assert sum(printed) == pytest.approx(90.0)
+
+
+def test_commands_are_set_as_such_and_numbers_stay_in_one_line() -> None:
+    result = a_result()
+    result |= {"misses": {"causes": {"evicted": 100}, "parted_at": {"requests": 0, "of": 1}},
+               "prompt_tokens": 1000}  # fmt: skip
+    text = page.render(result)
+    assert "<code>quire sweep</code>" in text and "`" not in text
+    assert '<span class="whole">10.0 %</span>' in text
+
+
+def test_a_page_looks_like_the_live_page() -> None:
+    live = files("quire.viewer").joinpath("static/page.css").read_text(encoding="utf-8")
+    ours = files("quire.simulate.show").joinpath("page.css").read_text(encoding="utf-8")
+    for theme in (0, 1):
+        theirs, here = (dict(re.findall(r"(--[\w-]+): ([^;]+);", re.findall(r":root[^{]*\{([^}]*)\}", css)[theme]))
+                        for css in (live, ours))  # fmt: skip
+        assert here and here.items() <= theirs.items()
+    icon = files("quire.viewer").joinpath("static/icon.svg").read_text(encoding="utf-8")
+    assert ICON.partition(">")[2] == icon.strip().partition(">")[2]
 
 
 def test_hostile_names_are_text() -> None:
@@ -154,7 +230,7 @@ def test_what_a_result_does_not_have_is_left_out() -> None:
     names = "requests broken_promises worst_overshoot_tokens hit_rate tokens_saved evictions onboarded_bytes"
     bare = {name: full[name] for name in [*names.split(), "offloaded_bytes"]}
     seen = check_alone(page.render(bare, bare))
-    assert not [tag for tag, _ in seen.tags if tag == "svg"]
+    assert sum(tag == "svg" for tag, _ in seen.tags) == 1, "the icon"
     bare["series"] = {"seconds": [1.0, 2.0], "onboarded_bytes": [0, 0], "offloaded_bytes": [0, 0]}
     assert "nothing to draw" in check_alone(page.render(bare)).words["moves"]
 
@@ -165,7 +241,7 @@ def test_curves_break_where_nothing_is_known_and_hide_no_equal_curve() -> None:
     drawn = draw(plot)
     first = re.findall(r'class="curve c1" style="stroke-width:5" d="([^"]*)"', drawn)
     assert [path.count("M") for path in first] == [2]
-    assert "0.0,0.00L333.3,0.00L666.7,0.00L1000.0,0.00" in drawn  # doubling sizes stand at equal distances
+    assert "30.0,0.00L343.3,0.00L656.7,0.00L970.0,0.00" in drawn  # doubling sizes stand at equal distances
     assert "<title>4 s: a 1, b 1</title>" in drawn and "<title>2 s: b 1</title>" in drawn
     assert figure(plot).count("<tr>") == 5
 

@@ -258,7 +258,7 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
     tool = started("replay", "sample", "--json", *TINY)
     assert tool.stdout is not None and tool.stderr is not None
     tool.stdout.close()
-    assert tool.stderr.read() == b"" and tool.wait(60) == cli.BROKEN_PIPE
+    assert tool.stderr.read() == b"" and tool.wait(120) == cli.BROKEN_PIPE
     tool.stderr.close()
 
 

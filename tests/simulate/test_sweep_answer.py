@@ -54,6 +54,9 @@ def test_orders_are_compared_all_else_equal() -> None:
              (("0", "lru", 0.1), ("0", "adaptive", 0.12), ("9GB", "lru", 0.2), ("9GB", "adaptive", 0.25))]  # fmt: skip
     host, order = answers(Sweep("t", tuple(pairs), 0.5))
     assert "adds 13.0 points of hit rate in the adaptive order" in host
+    worse = [replace(one, result={**one.result, "hit_rate_of_trace": 0.9}) for one in pairs[2:3]]
+    host, _ = answers(Sweep("t", (*pairs[:2], *worse, pairs[3]), 0.5))
+    assert "adds 13.0 points of hit rate in the adaptive order, the default" in host, "and not lru, which gains more"
     assert order.startswith("The adaptive order instead of lru adds 5.0 points of hit rate, at most")
     alone = answers(Sweep("t", (pairs[0],), 0.5))
     assert alone == ["At best 10.0 % of the prompt tokens are reused, 20 % of what is possible."]

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from quire.core.records.plan import COLUMNS, Kind, Plan
 from quire.tiers import ArenaTier, Bytes, PageLayout, TierError, TierInfo
 
+from ..waits import PATIENCE
+
 Place = tuple[int, int, int]  # group, tier, slot
 Row = tuple[Kind, int, tuple[int, int], tuple[int, int], int]  # kind, group, (tier, slot) from, (tier, slot) to, tokens
 
@@ -85,7 +87,7 @@ class GateTier(FlakyTier):
 
     def read(self, group: int, slots: Sequence[int], out: Sequence[Bytes]) -> None:
         self.reached.set()
-        assert self.gate.wait(30)
+        assert self.gate.wait(PATIENCE)
         super().read(group, slots, out)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from quire.core.records.errors import InputError, StateError, UnknownError
 from quire.core.records.plan import NO_MOVES, Plan
 
+from ..waits import PATIENCE
 from .rig import BLOCK, DEVICE, DISK, HOST, LAYOUTS, OFF, ON, REMOTE, SLOTS, SWAP, Rig, copy
 from .stand_ins import GateTier, Meaning, Row, plan_of, rows_among
 
@@ -102,7 +103,7 @@ def test_the_caller_goes_on_while_a_plan_runs() -> None:
     assert isinstance(rig.disk, GateTier)
     with rig.mover:
         slow = rig.mover.submit(plan_of(3, copy((DISK, 0), (DEVICE, 0))))
-        assert rig.disk.reached.wait(30)
+        assert rig.disk.reached.wait(PATIENCE)
         later = rig.mover.submit(plan_of(5, copy((DEVICE, 0), (HOST, 0))))
         assert (slow.number, slow.done, later.number, later.done) == (3, False, 5, False)
         for ticket in (slow, later):

@@ -20,7 +20,7 @@ def test_a_gpu_reaches_memory_once_it_is_pinned_and_until_it_is_closed() -> None
     tier = TorchTier("device", [torch.zeros(64, PAGE, dtype=torch.uint8, device="cuda")])
     assert not tier.reaches(0, host)
     pinning = Pinning([host, other, np.zeros(0, np.uint8)], torch.device("cuda:0"))
-    assert pinning.wait(60) and pinning.failure is None
+    assert pinning.wait(120) and pinning.failure is None
     assert tier.reaches(0, host) and torch.from_numpy(other).is_pinned()
     host[:] = np.arange(64, dtype=np.uint8)[:, None]
     tier.write_from(0, list(range(64)), host, list(reversed(range(64))), (1, PAGE))
@@ -35,9 +35,9 @@ def test_a_gpu_reaches_memory_once_it_is_pinned_and_until_it_is_closed() -> None
 def test_memory_that_cannot_be_pinned_is_said_and_stays() -> None:
     host = np.zeros((4, PAGE), np.uint8)
     first, second = Pinning([host], torch.device("cuda:0")), None
-    assert first.wait(60)
+    assert first.wait(120)
     second = Pinning([host], torch.device("cuda:0"))
-    assert not second.wait(60) and second.failure is not None and "CUDA error" in second.failure
+    assert not second.wait(120) and second.failure is not None and "CUDA error" in second.failure
     second.close()
     assert torch.from_numpy(host).is_pinned()
     first.close()
@@ -47,5 +47,5 @@ def test_without_a_gpu_it_says_so_and_ends() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     pinning = Pinning([np.zeros((2, 8), np.uint8)], torch.device("cuda:0"))
-    assert not pinning.wait(60) and pinning.failure
+    assert not pinning.wait(120) and pinning.failure
     pinning.close()

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from quire.trace.logs.make import Made, MakeOptions, make
 from quire.trace.read.trace import Trace, read_trace
 from quire.trace.record.block_ids import TraceKey
+from quire.trace.stats.trace_stats import read_stats
 
 KEY = TraceKey(b"one secret of the tests, 32 bytes")
 EPOCH = 1763290000
+
+
+@cache
+def sample_stats() -> dict[str, Any]:
+    """Of the sample trace, whole: read once. Not to be changed."""
+    return read_stats("sample").to_json()
 
 
 def write_log(path: Path, lines: Sequence[dict[str, Any] | str]) -> Path:

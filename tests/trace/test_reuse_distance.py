@@ -18,7 +18,7 @@ from quire.trace.stats.seen_blocks import SeenBlocks
 from quire.trace.stats.trace_stats import read_stats
 from quire.trace.stats.use_stack import UseStack
 
-from .logs import write_log
+from .logs import sample_stats, write_log
 
 Prompt = tuple[list[int], list[int], int]  # ids, sizes, tokens of the answer
 
@@ -112,7 +112,7 @@ def test_what_is_used_again_and_again_in_turn_needs_all_of_it(
 
 @pytest.mark.parametrize("most", [4096, 512])
 def test_a_sample_of_blocks_tells_about_the_same_distance(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    whole = read_stats("sample").to_json()["reuse"]
+    whole = sample_stats()["reuse"]
     monkeypatch.setattr(seen_blocks, "MOST", most)
     stats = read_stats("sample")
     told = stats.to_json()["reuse"]

@@ -184,3 +184,19 @@ def test_many_threads_record_at_once(tmp_path: Path) -> None:
     recorder.close()
     lines = lines_of(tmp_path / "t.jsonl")
     assert len(lines) == 400 == len({tuple(line["hash_ids"]) for line in lines}) and not recorder.num_lost
+
+
+def test_a_recording_says_where_prompts_were_interrupted(tmp_path: Path) -> None:
+    """Of its own tokens only, to a chunk; the scope of another, or words of media, are another text."""
+    path = tmp_path / "t.jsonl"
+    recorder = TraceRecorder(path, 16)
+    rules = np.arange(1000, 1600, dtype=np.int32)
+    for head, scope in (([1] * 9, Scope()), ([2] * 9, Scope()), ([3] * 9, Scope(salt="other")), ([4] * 9, Scope())):
+        recorder.add(recorder.arrive(), np.concatenate([np.array(head, np.int32), rules]), 1, scope)
+    recorder.close()
+    marks = [request.interrupted for request in read_trace(path)]
+    assert marks[0] is None and marks[2] is None
+    for mark in (marks[1], marks[3]):
+        assert mark is not None
+        token, width, after = mark
+        assert token == 0 and 9 <= width <= 60 and width + after == 609

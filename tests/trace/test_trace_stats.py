@@ -19,7 +19,7 @@ from quire.trace.stats import seen_blocks
 from quire.trace.stats.histogram import Histogram
 from quire.trace.stats.trace_stats import read_stats
 
-from .logs import EPOCH, lines_of, made_of, of_tokens, write_log
+from .logs import EPOCH, lines_of, made_of, of_tokens, sample_stats, write_log
 
 DRAW = random.Random(5)
 
@@ -75,7 +75,7 @@ def test_arrivals_come_in_bursts_or_evenly(tmp_path: Path) -> None:
 def test_the_ceiling_is_that_of_the_offline_optimum_with_memory_for_everything() -> None:
     trace = read_trace("sample")
     best = Reuse(in_blocks(trace, 512), 512).most()
-    told = read_stats("sample").to_json()["reuse"]
+    told = sample_stats()["reuse"]
     sizes = {int(name): int(size) for ask in trace for name, size in zip(ask.parts, ask.sizes, strict=True)}
     assert told["different_tokens"] == sum(sizes.values()) and told["sampled_one_block_in"] == 1
     assert abs(told["ceiling"] - best.hit_rate) < 0.01  # it never reuses the last token of a prompt
@@ -84,7 +84,7 @@ def test_the_ceiling_is_that_of_the_offline_optimum_with_memory_for_everything()
 @pytest.mark.parametrize("most", [4096, 256])
 def test_a_sample_tells_the_same_ceiling(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Although its first block is in every request: 1 in 4 blocks, and 1 in 64."""
-    whole = read_stats("sample").to_json()
+    whole = sample_stats()
     monkeypatch.setattr(seen_blocks, "MOST", most)
     stats = read_stats("sample")
     told = stats.to_json()
@@ -167,7 +167,7 @@ def test_a_trace_that_was_cut_says_so(tmp_path: Path) -> None:
     path, _ = made_of(tmp_path, of_tokens(chats(40, fresh(100))))
     write_log(path, lines_of(path)[:-1])
     assert kinds_of(path)[-1] == "cut_off" and read_stats(path).to_json()["whole"] is False
-    assert read_stats("sample").to_json()["whole"] is None
+    assert sample_stats()["whole"] is None
 
 
 HOSTILE: list[Any] = [
@@ -214,3 +214,17 @@ def test_bad_lines_are_told_or_counted(tmp_path: Path) -> None:
     assert read_stats(path, skip_bad=True).to_json()["skipped_lines"] == 1
     with pytest.raises(TraceError, match="it has no requests"):
         read_stats(write_log(path, ["bad"]), skip_bad=True)
+
+
+def test_what_is_no_trace_is_told_the_command_that_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, text = tmp_path / "azure.csv", tmp_path / "engine.log"
+    for head in ("\ufeffTIMESTAMP,ContextTokens,GeneratedTokens", '"Timestamp", "Request tokens", "Response tokens"'):
+        table.write_text(f"{head}\n2023-11-16 18:01:51.16,4808,10\n", encoding="utf-8")
+        for command in (["trace", "stats"], ["replay"], ["findings"]):
+            assert main([*command, str(table)]) == 2
+            told = capsys.readouterr().err
+            assert "line 1: it is a table of lengths (CSV)" in told and "quire trace make" in told
+    text.write_text("2025-01-01 10:00:00,123 INFO engine: request, prompt: hi\n")
+    assert main(["replay", str(text)]) == 2
+    told = capsys.readouterr().err
+    assert "it is not JSON" in told and "logs of plain text are not read" in told

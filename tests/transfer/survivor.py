@@ -49,7 +49,7 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(PATIENCE)
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
             stream.close()

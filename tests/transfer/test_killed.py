@@ -19,7 +19,7 @@ PAGE_BY_PAGE = os.environ | {"UCX_TLS": "tcp,self", "UCX_MODULES": "^ib"}
 
 
 @pytest.mark.parametrize("killed", KILLED)
-@pytest.mark.parametrize("seed", [1, 2, *MORE])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), *MORE])
 def test_the_other_is_killed_over_tcp(killed: str, seed: int) -> None:
     KILLED[killed]("tcp", seed)
 

@@ -21,7 +21,7 @@ from quire.viewer.snapshot import Snapshots
 from quire.viewer.source import CacheSource
 
 KEY = "a-key-for-operators-only"
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 def small() -> Cache:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 from quire import InputError, QuireError
 from quire.cli.arguments import CommandParser
+from quire.cli.prompts.findings_page import NONE, facts, render
 from quire.cli.trace.make_command import rate_of
 from quire.cli.trace.progress import progress
 from quire.core.records.errors import say
 from quire.insight.findings.find import MEMORY_TOKENS, FindOptions, LogFindings, find_findings
-from quire.insight.findings.finding import Finding
 from quire.insight.findings.prompt_log import LogReader, PromptLog
 from quire.simulate.show.number_format import count_text, share_text
+from quire.simulate.show.page_file import check_page, write_page
 from quire.trace.prompts.arrival_times import UNITS
 from quire.trace.prompts.logged_prompts import LogFile, LogOptions, tokens_of
 from quire.trace.prompts.message_places import message_at
@@ -28,6 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     """Read, find, print. Exit status 1: there are findings, with --fail."""
     options = _parser().parse_args(argv)
     try:
+        check_page(options.html)
         file = LogFile(options.log, log_options(options))
         found = find_in(file, FindOptions(options.memory, options.block_size))
     except (QuireError, OSError) as wrong:
@@ -35,10 +38,15 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     for bad in file.skipped:
         print(f"skipped: {bad}", file=sys.stderr)
+    wrote = bool(options.html) and write_page(options.html, render(Path(file.path).name, found), "quire findings")
     if options.json:
         print(json.dumps(report(found)))
     else:
         show(found)
+    if wrote and not options.json:
+        print(f"\npage: {options.html}")
+    if options.html and not wrote:
+        return 2
     return 1 if options.fail and found.findings else 0
 
 
@@ -49,6 +57,7 @@ def _parser() -> CommandParser:
                         help=f"what all tiers of the cache hold ({MEMORY_TOKENS:,})")  # fmt: skip
     parser.add_argument("--block-size", type=int, default=16, metavar="N", help="tokens per block of the cache (16)")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    parser.add_argument("--html", metavar="FILE", help="write a page")
     parser.add_argument("--fail", action="store_true", help="exit with status 1 if there is a finding")
     add_log_options(parser)
     return parser
@@ -118,21 +127,8 @@ def show(found: LogFindings) -> None:
     head = f"{count_text(found.requests)} requests, {count_text(found.prompt_tokens)} prompt tokens"
     print(f"{head}: a cache that forgets nothing would reuse {share_text(found.ceiling)} of them.")
     if not found.findings:
-        print("No finding: nothing that is known to keep prompts from sharing stands out.")
+        print(NONE)
     for number, one in enumerate(found.findings, 1):
         print(f"\n{number}. {one.text}")
-        for line in _lines(one):
-            print(f"   {line}")
-
-
-def _lines(one: Finding) -> list[str]:
-    whose = f"application {one.application}, " if one.application is not None else ""
-    lines = [f"Who: {whose}{share_text(one.requests)} of the requests; {share_text(one.affected)} of these have it."]
-    if one.message is not None:
-        lines.append(f"Where: {one.message}.")
-    lines.append(f"Do: {one.advice}")
-    if one.gain > 0:
-        whose = "the others' hit rate" if one.kind in ("flush", "flood") else "their hit rate"
-        lines.append(f"Gain: {whose} {share_text(one.before)} -> {share_text(one.after)}, replayed without the fault.")
-    lines.append(f"Confidence: {one.confidence:.2f}. See lines {', '.join(map(str, one.examples))}.")
-    return lines
+        for name, words in facts(one):
+            print(f"   {name}: {words}")

@@ -75,8 +75,8 @@ def _config(options: Namespace) -> Any:
         options.model, options.device, options.dtype, options.device_memory, options.host_memory,
         max_length=options.max_length, max_requests=options.max_requests, shared=options.shared,
         key_file=worker[0], router_key=router[1], show_tokens=options.show_tokens, eviction=options.eviction,
-        eviction_cost=options.eviction_cost,
-        scheduling=options.scheduling, granted=options.granted,
+        eviction_cost=options.eviction_cost, receipt_chunks=options.receipt_chunks,
+        scheduling=options.scheduling, granted=options.granted, overlap=options.overlap,
     )  # fmt: skip
     gpus = options.replica_gpus if options.replica_gpus is not None else float(options.device != "cpu")
     return RayFleetConfig(

@@ -92,7 +92,9 @@ def _parser() -> ArgumentParser:
     add("--max-length", type=int, metavar="N", help="tokens of a prompt and its answer (default: the model's, or 8192)")
     add("--eviction", choices=get_args(Eviction), default="auto", help=f"which cached page goes first: {USUAL_ORDER}")
     add("--eviction-cost", choices=["tokens", "compute"], default="tokens", help="compute keeps deep pages longer")
+    add("--receipt-chunks", type=int, default=0, metavar="N", help="of 8 tokens: text that receipts find again (0)")
     add("--scheduling", choices=["fair", "fcfs"], default="fair", help="turns between tenants (default), or not")
+    add("--overlap", action="store_true", help="prepare a step while the one before computes: for GPUs")
     add("--grant", action="append", default=[], metavar="TENANT=N", help="its priority; lower goes first (default 0)")
     parser.set_defaults(granted=())  # what --grant says, when it has been read
     add("--max-requests", type=int, default=256, metavar="N", help="at the same time; others get 429 (default 256)")
@@ -236,8 +238,8 @@ def _engine_fields(options: Namespace) -> dict[str, Any]:
 
     fields: dict[str, Any] = {
         "max_waiting": options.max_requests, "receipts": True, "eviction": options.eviction,
-        "eviction_cost": options.eviction_cost,
-        "scheduling": options.scheduling, "granted": options.granted,
+        "eviction_cost": options.eviction_cost, "receipt_chunks": options.receipt_chunks,
+        "scheduling": options.scheduling, "granted": options.granted, "overlap": options.overlap,
     }  # fmt: skip
     if options.max_length is not None:
         fields["max_length"] = options.max_length

@@ -27,7 +27,7 @@ from quire.simulate.capacity.capacity_plan import (
     memories,
 )
 from quire.simulate.capacity.fleet import load_trace
-from quire.simulate.capacity.plan_page import HEAD, ShownPlan, assumed, assumed_rows, fleet_text, outcome, render, rows
+from quire.simulate.capacity.plan_page import ShownPlan, assumed, assumed_rows, fleet_text, head, outcome, render, rows
 from quire.simulate.capacity.routers import ROUTERS
 from quire.simulate.play.sweep import TraceSource
 from quire.simulate.setup.engine_pace import Pace
@@ -81,6 +81,7 @@ def _parser() -> ArgumentParser:
         unit = "a worker" if field.name == "worker" else f"a GB of {field.name}"
         what = f"{unit} for an hour (default {field.default})"
         parser.add_argument(f"--{field.name}-price", type=float, default=field.default, metavar="X", help=what)
+    parser.add_argument("--currency", default="", metavar="NAME", help="of the prices: EUR (default: not said)")
     parser.add_argument("--measured", metavar="FILE", help="rates and checks of an engine, from benchmarks/plan.py")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes at once (default: the cores)")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
@@ -104,7 +105,8 @@ def _search(options: Namespace, measured: MeasuredEngine | None) -> Search:
     prices = Prices(**{field.name: getattr(options, f"{field.name}_price") for field in fields(Prices)})
     source = TraceSource(options.trace, options.limit, options.skip_bad, options.trace_block)
     objective = Objective(seconds_of(options.ttft), options.p)
-    return Search(source, memories(settings, *sizes), objective, prices, options.router, options.most_workers)
+    return Search(source, memories(settings, *sizes), objective, prices, options.router,
+                  options.most_workers, options.currency)  # fmt: skip
 
 
 def _sizes(options: Namespace, name: str) -> list[int]:
@@ -146,7 +148,9 @@ def _tell(objective: Objective, tried: Tried) -> None:
 def _show(shown: ShownPlan) -> None:
     print("\n".join([*([UNSHARED] if shown.lengths_only else []), shown.answer()]))
     if shown.plan.tried:
-        show_table("Tried, cheapest first", HEAD, rows(shown.near(), shown.plan.objective), sys.stdout)
+        show_table(
+            "Tried, cheapest first", head(shown.search.currency), rows(shown.near(), shown.plan.objective), sys.stdout
+        )
     if len(shown.near()) < len(shown.plan.tried):
         print(f"{len(shown.near())} of {len(shown.plan.tried)} that were tried; --json or --html has all")
     facts = assumed_rows(shown.search, shown.measured)

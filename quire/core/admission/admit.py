@@ -21,6 +21,7 @@ from quire.core.records.errors import StateError, say, shown
 from quire.core.records.request import Request
 from quire.core.state.claim import Promise, Refusal
 from quire.core.state.claims import Claims, drop_from, end_promises, open_promises
+from quire.core.state.explained import remember_text
 from quire.core.state.learner import learn
 from quire.core.state.prefetching import end_prefetches
 from quire.core.state.prepared import Prepared
@@ -60,7 +61,7 @@ def admit_batch(
     setup, asked = registry.setup, promises.copy()
     if now is None and registry.timed:
         now = setup.now()  # before the first change: a caller's clock may raise
-    parts = _parts_of(setup, step, continuing) if continuing else []
+    parts = _parts_of(registry, step, continuing) if continuing else []
     if setup.state_groups:
         for claim in promises:  # another claim of the same request may have parted elsewhere
             claim.prepared.part_at(claim.junction or 0)
@@ -81,7 +82,7 @@ def admit_batch(
     if registry.open_prefetches:
         end_prefetches(registry.open_prefetches, [claim.prepared for claim in promises])
     end_promises(promises)
-    if sequences:
+    if sequences and registry.learners:
         _learn_where_due(registry)
     registry.waiting.keep([claim.prepared for claim in asked] if len(sequences) < len(asked) else [])
     if others or out or unfit:
@@ -103,7 +104,7 @@ def _continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, 
     setup = registry.setup
     if registry.timed:
         setup.now()  # a caller's clock may raise, before the first change
-    parts = [part for part in _parts_of(setup, step, continuing) if _extend_prompt(registry, part)]
+    parts = [part for part in _parts_of(registry, step, continuing) if _extend_prompt(registry, part)]
     waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
     snapshots = open_inside(setup, parts) if setup.inside_groups else None
     batch = Batch([], parts, registry.take_plan(), [], waiting, [] if setup.config.receipts else None)
@@ -123,12 +124,14 @@ def promises_to_admit(registry: Registry, claims: Claims) -> list[Promise]:
     return promises
 
 
-def _parts_of(setup: Setup, step: Step, continuing: Iterable[Sequence]) -> list[SequenceSpan]:
+def _parts_of(registry: Registry, step: Step, continuing: Iterable[Sequence]) -> list[SequenceSpan]:
+    setup, flies = registry.setup, bool(registry.in_flight.steps)
     parts: list[SequenceSpan] = []
     seen: set[Sequence] = set()
     for sequence in continuing:
         start, end = setup.store.computed.item(sequence.row), setup.store.length.item(sequence.row)
-        start = max(start, setup.store.launched.item(sequence.row))  # steps in flight compute up to there
+        if flies:
+            start = max(start, setup.store.launched.item(sequence.row))  # steps in flight compute up to there
         if sequence in seen or start >= sequence.prompt_end:
             fact = "it is given twice" if sequence in seen else "its prompt is computed, or steps in flight compute it"
             cure = "pass each unfinished prompt once; a sequence that decodes only grows"
@@ -271,15 +274,30 @@ def _seat(registry: Registry, claims: list[Promise]) -> list[Sequence]:
         keep = prepared.keep and not claim.is_cut
         root = setup.roots.make(prepared.scope_key, prepared.scope) if keep and prepared.scope else NO_ROOT
         row = registry.free_rows.pop()
-        setup.store.seat(claim.hit, row, prepared.chain, root, keep)
+        if setup.shares_pending:
+            _share_pending(registry, claim, row, (root, keep))
+        else:
+            setup.store.seat(claim.hit, row, prepared.chain, root, keep)
         if prepared.named:
             setup.store.name_points(row, prepared.named)
         if claim.cross_hit is not None:
             _seat_across(setup, claim, row)
+        if registry.content is not None:
+            remember_text(prepared, registry.content)
         prepared.seated = True
         sequence = registry.sequences[prepared.request.id] = Sequence(setup, prepared, row, claim.hit.start)
         sequences.append(sequence)
     return sequences
+
+
+def _share_pending(registry: Registry, claim: Promise, row: int, place: tuple[int, bool]) -> None:
+    """Its hit may end with what steps in flight compute for another row: it is computed as these go."""
+    setup = registry.setup
+    owner = setup.store.owner(claim.hit)
+    setup.store.seat(claim.hit, row, claim.prepared.chain, *place)
+    if owner >= 0:
+        span = setup.store.computed.item(row), claim.hit.start
+        registry.in_flight.ride(row, owner, span, setup.block_size)
 
 
 def _settle(

@@ -17,7 +17,7 @@ from quire.core.records.errors import say
 from quire.core.records.request import Request
 from quire.core.state.claim import Promise, Refusal, explained_of
 from quire.core.state.claims import Claims, drop_from, promises_in
-from quire.core.state.explained import look_elsewhere
+from quire.core.state.explained import look_back, look_elsewhere
 from quire.core.state.prepared import Prepared, Purpose, ReadyRequest
 from quire.core.state.registry import Registry
 from quire.core.state.setup import Setup
@@ -46,7 +46,8 @@ def claim_each(
     """
     refused: list[Refusal] = []
     setup, explains = registry.setup, registry.setup.config.receipts
-    usual = (now, None, None) if explains and now is not None and not setup.config.receipt_scopes else None
+    looks = setup.config.receipt_scopes or registry.content is not None
+    usual = (now, None, None, None) if explains and now is not None and not looks else None
     for prepared in ready:
         if prepared.fits != purpose:  # asked once, however often it is claimed
             never = never_fits(setup, prepared, purpose)
@@ -72,7 +73,7 @@ def note_facts(registry: Registry, claim: Promise, row: int, now: int) -> None:
     computing = registry.sequence_in(row) if row >= 0 else None
     scopes = registry.setup.config.receipt_scopes
     elsewhere = look_elsewhere(claim.prepared, explained_of(claim)[0], scopes) if scopes else None
-    claim.noted = now, computing, elsewhere
+    claim.noted = now, computing, elsewhere, look_back(claim.prepared, registry.content)
 
 
 def never_fits(setup: Setup, prepared: ReadyRequest, purpose: Purpose) -> Refusal | None:

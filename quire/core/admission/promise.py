@@ -24,15 +24,15 @@ def make_promise(setup: Setup, claim: Promise, explains: bool = False) -> int:
     prepared, store, computes = claim.prepared, setup.store, claim.purpose == "compute"
     claim.is_cut = claim.is_cross_cut = False
     claim.full = None
-    root = setup.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT
+    root, computing = setup.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT, -1
     usable = last = _usable(prepared, computes)
-    computing = -1
     if computes or not setup.groups_differ:
         full = hit = store.walk(prepared.chain, root, usable, setup.partial_policy)
+        if setup.shares_pending and computes:
+            store.find_pending(hit, prepared.chain, root, usable)
         if computes and prepared.request.redo_blocks and hit.start:
             computing = _explain(claim, full, root, usable) if explains else -1
-            usable = _less(setup, prepared, full)
-            claim.full, hit = full, store.walk(prepared.chain, root, usable, 0)
+            claim.full, (usable, hit) = full, _look_below(setup, prepared, root, full)
         claim.hit = hit
         claim.cold = store.claim(hit)
         partial = hit.source >= 0
@@ -52,8 +52,8 @@ def make_promise(setup: Setup, claim: Promise, explains: bool = False) -> int:
         claim.takes = charge.decode_takes(setup, prepared, hit)
     claim.num_tokens = prepared.end - hit.start if computes else 0
     claim.cross_hit = _look_across(setup, claim) if setup.cross is not None else None
-    copies = partial or setup.state_groups
-    claim.onboards = _from_below(setup, claim) if copies and len(setup.config.tiers) > 1 else claim.cold
+    copies = (partial or setup.state_groups) and len(setup.config.tiers) > 1
+    claim.onboards = _from_below(setup, claim) if copies else claim.cold
     if not explains:
         return -1
     explained = _explain(claim, hit, root, usable)
@@ -69,6 +69,15 @@ def _usable(prepared: ReadyRequest, computes: bool) -> int:
 def _less(setup: Setup, prepared: ReadyRequest, full: Hit) -> int:
     """Where what is reused ends at the latest: so many blocks earlier, and one that is found in part is one of them."""
     return max(0, full.blocks + (full.source >= 0) - prepared.request.redo_blocks) * setup.block_size
+
+
+def _look_below(setup: Setup, prepared: ReadyRequest, root: int, full: Hit) -> tuple[int, Hit]:
+    """Where what is reused ends although more was found, and the whole blocks up to there."""
+    usable = _less(setup, prepared, full)
+    hit = setup.store.walk(prepared.chain, root, usable, 0)
+    if setup.shares_pending:
+        setup.store.find_pending(hit, prepared.chain, root, usable)
+    return usable, hit
 
 
 def _explain(claim: Promise, hit: Hit, root: int, usable: int) -> int:

@@ -11,7 +11,7 @@ from quire.core.records.errors import BrokenInvariant
 from quire.core.records.plan import NO_MOVES, MoveColumn, Moves
 from quire.core.state.claim import hit_of
 from quire.core.state.held_hit import hits_of
-from quire.core.state.registry import Registry
+from quire.core.state.registry import Registry, Ride
 from quire.core.store.dumped import NONE, Dump, DumpedGroup, hottest
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ class GroupView:
         self.pages, self.orders = self.facts.pages, self.facts.orders
         self.slots = [setup.config.slots_of(tier, group) for tier in range(len(setup.config.tiers))]
         self.rows = {row: self.store.pages[self.place][row].tolist() for row in self.dump.rows}  # page ids by column
+        flight, own = registry.in_flight, group in setup.own_groups
+        self.rides = [ride for some in flight.rides.values() for ride in some] if own else []
+        self.left = {row for row in flight.ending if flight.since[row] > flight.last[row]}  # what they compute is void
 
     def check(self) -> None:
         """All of them."""
@@ -40,11 +43,16 @@ class GroupView:
         self.rows_show_their_pages()
         self.what_will_be_read_is_there()
         self.written_pages_are_private()
+        self.pending_pages_are_shared()
         self.shared_pages_hold_the_right_tokens()
 
     def capacity(self, row: int) -> int:
         """Columns of a row."""
         return int(self.store.capacity[self.place][row])
+
+    def begins(self, row: int) -> int:
+        """First token that a row writes: what it shares with rows in flight these compute."""
+        return max([self.dump.rows[row].computed, *(ride.end for ride in self.rides if ride.row == row)])
 
     def background(self) -> Moves:
         """Moves of this group in open background plans."""
@@ -162,26 +170,48 @@ class GroupView:
         """Every block that the next query reads has a page, and so has every one that is being written."""
         size = self.setup.block_size
         for row, facts in self.dump.rows.items():
-            pages, spans = self.rows[row], self.layer.live_blocks(facts.computed, size)
+            if row in self.left:
+                continue
+            pages, spans = self.rows[row], self.layer.live_blocks(self.begins(row), size)
             needed = {block for span in spans for block in range(span.start, span.end)}
             if not self.layer.current:
-                needed |= set(range(facts.computed // size, self.capacity(row)))
+                needed |= set(range(self.begins(row) // size, self.capacity(row)))
             if facts.ahead:  # it waits for a transfer: what it was given stands beyond `computed`
                 needed &= {block for block, page in enumerate(pages) if page >= 0}
             if not all(pages[block] >= 0 for block in needed):
                 raise BrokenInvariant(f"row {row}: holes in {sorted(needed)} of {pages}")
 
     def written_pages_are_private(self) -> None:
-        """From its first uncomputed token on, a sequence writes only into open pages that no other row shows."""
-        shown = Counter(page for pages in self.rows.values() for page in pages if page >= 0)
+        """From its first uncomputed token on, a sequence writes only into open pages that no other row shows, but such
+        as share what is computed in them."""
+        size = self.setup.block_size
+        shown = Counter(page for row, pages in self.rows.items() if row not in self.left for page in pages if page >= 0)
+        shown -= Counter(
+            page for ride in self.rides for page in self.pending(ride.row, ride) if ride.row not in self.left
+        )
         for row, facts in self.dump.rows.items():
-            for page in self.rows[row][facts.computed // self.setup.block_size : self.capacity(row)]:
-                if page < 0 or facts.ahead:
+            for page in self.rows[row][self.begins(row) // size : self.capacity(row)]:
+                if page < 0 or facts.ahead or row in self.left:
                     continue  # a hole, or a sequence that waits for a transfer: it writes only what it wanted
                 if self.pages[page].node != NONE:
                     raise BrokenInvariant(f"row {row} would write into committed page {page}")
                 if shown[page] != 1:
                     raise BrokenInvariant(f"row {row} would write into page {page} of another row")
+
+    def pending(self, row: int, ride: Ride) -> list[int]:
+        """A row's pages of the blocks that another shares with its owner."""
+        size = self.setup.block_size
+        return [page for page in self.rows[row][ride.start // size : ride.end // size] if page >= 0]
+
+    def pending_pages_are_shared(self) -> None:
+        """What a row shares with one in flight are that one's pages, of the same tokens, and not in the tree."""
+        for ride in self.rides:
+            mine, theirs = self.pending(ride.row, ride), set(self.pending(ride.owner, ride))
+            tokens = [self.dump.rows[row].tokens[ride.start : ride.end] for row in (ride.row, ride.owner)]
+            if ride.row not in self.left and not (theirs.issuperset(mine) and tokens[0] == tokens[1]):
+                raise BrokenInvariant(f"row {ride.row} shares {mine} with row {ride.owner}, which has {theirs}")
+            if any(self.pages[page].node != NONE for page in mine):
+                raise BrokenInvariant(f"row {ride.row}: pages {mine} are pending, and in the tree")
 
     def shared_pages_hold_the_right_tokens(self) -> None:
         """A committed page in a row stands for exactly that row's tokens, from the first one on."""

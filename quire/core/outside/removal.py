@@ -61,6 +61,8 @@ def clear_tree(registry: Registry, store_again: bool = False) -> int:
         gone += stream.store.clear()
         stream.roots.forget()
     registry.sessions.clear()
+    if registry.content is not None:
+        registry.content.clear()
     for stream, row, scope in storing:
         stream.store.commit_again(row, stream.roots.make(scope.key, scope))
     return gone
@@ -94,6 +96,8 @@ def forget_scope(registry: Registry, scope: Scope) -> int:
     for stream in registry.setup.streams:
         gone += sum([stream.store.forget(root) for root in stream.roots.covered_by(scope)])
         stream.roots.sweep()
+    if registry.content is not None:
+        registry.content.clear()  # it does not know which scope a piece is of
     return gone
 
 

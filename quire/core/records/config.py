@@ -17,6 +17,7 @@ MOST_SLOTS = 0x7FFFFF00  # of a group, in all tiers
 LOWEST, HIGHEST, DEFAULT_PRIORITY = 0, 100, 35
 MOST_GHOSTS = 64  # of a slot
 MOST_USES = 255  # that are counted of a page
+MOST_CHUNKS = 1 << 28  # 4 GiB
 MOST_SCOPES = 64  # that a receipt looks into
 SEED_BYTES = 16
 Order = Literal["lru", "adaptive", "release_order"]  # of eviction
@@ -73,12 +74,14 @@ class CacheConfig:
     resume_every: int = 1024  # tokens between resume points that are tried inside prompts; 0: none is guessed anywhere
     receipts: bool = False  # every claim says why it missed what it missed; gone pages are remembered in every order
     receipt_scopes: int = 0  # in so many other scopes, at most 64, a receipt looks for what is new in its own
+    receipt_chunks: int = 0  # of text, 8 tokens each, that receipts find again behind another beginning: 1 << 20
     events: bool = False
     max_events: int = 1 << 20  # hashes the recorder holds before it gives up the backlog and says so
     prefetch_share: float = 0.5  # of the slots above the slow tier: what all prefetches together may hold
     lasting: bool = False  # what changes in the slow tier is noted for `lasting_changes`
     rank: int = 0  # of this cache among data-parallel ones; every batch of events carries it
     event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes: caches with one seed give equal ones
+    share_pending: bool = False  # claims also find whole prompt blocks that a launched step computes
 
     def __post_init__(self) -> None:
         keep_tuples(self, "tiers", "groups")
@@ -136,6 +139,12 @@ class CacheConfig:
         if type(self.receipt_scopes) is not int or not 0 <= self.receipt_scopes <= MOST_SCOPES:
             fact = f"it must be a whole number from 0 to {MOST_SCOPES}"
             raise InputError(say(f"receipt_scopes {shown(self.receipt_scopes)}", fact, "0 looks into no other scope"))
+        if type(self.receipt_chunks) is not int or not 0 <= self.receipt_chunks <= MOST_CHUNKS:
+            fact = f"it must be a whole number from 0 to {MOST_CHUNKS:,}"
+            raise InputError(say(f"receipt_chunks {shown(self.receipt_chunks)}", fact, "0 keeps none"))
+        if self.receipt_chunks and not self.receipts:
+            cure = "pass receipts=True, or leave it at 0"
+            raise InputError(say(f"receipt_chunks {self.receipt_chunks}", "only receipts look there", cure))
 
     def _check_sizes(self) -> None:
         if not isinstance(self.groups, tuple) or not all(isinstance(group, LayerGroup) for group in self.groups):
@@ -163,7 +172,7 @@ class CacheConfig:
             raise InputError(say(f"max_chunk {shown(self.max_chunk)}", fact, "pass a positive int, or None"))
 
     def _check_switches(self) -> None:
-        for name in ("reuse", "partial_reuse", "copy_on_partial_reuse", "shadows", "events"):
+        for name in ("reuse", "partial_reuse", "copy_on_partial_reuse", "shadows", "events", "share_pending"):
             value = getattr(self, name)
             if type(value) is not bool:
                 raise InputError(say(f"{name} {shown(value)}", "it is on or off", "pass True or False"))

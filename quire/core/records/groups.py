@@ -209,14 +209,16 @@ def blocks_kept(group: LayerGroup, size: int) -> int:
 
 def is_stop(group: LayerGroup, position: int, marks: Marks | None, size: int) -> bool:
     """A snapshot is taken here; without marks (nothing is kept) nowhere."""
-    if group.snapshot_every is None or marks is None or not position or position % size:
+    every = group.snapshot_every
+    if every is None or marks is None or not position or position % size:
         return False
     if marks.uncut and cut_before(position, marks.uncut) < position:
         return False
-    ends = (marks.end, marks.last) if group.snapshot_at_end else ()
-    if position in marks.named or position == marks.junction or position in ends:
+    if every and position % every == 0:
         return True
-    return group.snapshot_every > 0 and position % group.snapshot_every == 0
+    if group.snapshot_at_end and (position == marks.end or position == marks.last):
+        return True
+    return position == marks.junction or position in marks.named
 
 
 def yields_its_end(group: LayerGroup, marks: Marks | None, size: int) -> bool:
@@ -235,10 +237,12 @@ def _next_snapshot(group: LayerGroup, start: int, end: int, marks: Marks | None,
     """Where behind `start` the next snapshot is, or the end."""
     if group.snapshot_every is None or marks is None:
         return end
-    stops = [edge for edge in _edges(marks) if edge > start and is_stop(group, edge, marks, size)]
     if group.snapshot_every:
-        stops.append(_next_regular(group, start, marks))
-    return min(end, *stops) if stops else end
+        end = min(end, _next_regular(group, start, marks))
+    for edge in _edges(marks):
+        if start < edge < end and is_stop(group, edge, marks, size):
+            end = edge
+    return end
 
 
 def snapshots_inside(group: LayerGroup, start: int, end: int, marks: Marks | None, size: int) -> list[int]:

@@ -148,7 +148,7 @@ def _commit_one(registry: Registry, sequence: Sequence, computed: int | None) ->
     checked = row in registry.commit_checked
     if checked:
         _check_handed_out(sequence, computed)
-    time = setup.now() if _needs_time(registry) else None
+    time = setup.now() if registry.timed and setup.bounded else None
     try:
         added = setup.store.commit_row(row, computed, time)
     except ValueError:

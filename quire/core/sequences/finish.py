@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from weakref import KeyedRef
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,10 +58,9 @@ def warn_of_lost_plans(registry: Registry) -> None:
     numbers = []
     while registry.lost_plans:  # which grows while this runs
         lost = registry.lost_plans.pop()
-        if registry.callers_plans.get(lost.key) is lost:
-            kept = registry.plans[lost.key]
-            registry.callers_plans[lost.key] = KeyedRef(kept, registry.lost_plans.append, lost.key)  # said once
-            numbers.append(lost.key)
+        if registry.callers_plans.get(lost.number) is lost:
+            registry.watch_plan(registry.plans[lost.number])  # said once
+            numbers.append(lost.number)
     if not numbers:
         return
     numbers.sort()

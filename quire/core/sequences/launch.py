@@ -14,7 +14,9 @@ from quire.core.records.request import Int32
 from quire.core.sequences.commit import add_tokens, commit_rows, known_with, new_tokens, numbers_of
 from quire.core.sequences.release import end_row, release_sequence, suspended
 from quire.core.sequences.rows import Sequences, rows_of, sequences_of, wrong_rows
-from quire.core.sequences.setbacks import Setback
+from quire.core.sequences.setbacks import Setback, reclaim
+from quire.core.sequences.sharers import let_go_of_failed, with_landing
+from quire.core.state.claim import Promise
 from quire.core.state.registry import LaunchedStep, Registry
 
 
@@ -62,14 +64,15 @@ def commit_step(registry: Registry, step: LaunchedStep, computed: int | Int32 | 
     if flight.ending:  # the last token of a sequence that has ended may not have come
         numbers = np.where(np.isin(rows, list(flight.ending)), np.minimum(numbers, known), numbers).astype(np.int32)
     _check_ran(registry, step, _Ran(rows, ends, numbers, known))
+    landing = with_landing(registry, step, rows, numbers) if setup.shares_pending else (rows, numbers)
     if tokens is not None:
         add_tokens(registry, rows, new)
-    added = commit_rows(registry, rows, numbers, False, now)
+    added = commit_rows(registry, *landing, False, now)
     short = (flight.last[rows] == step.number) & (numbers < ends)
     for row in rows[short].tolist():  # it goes on from what is computed; its state has gone further
         setup.store.take_back(row, setup.store.computed.item(row), True)
-    del flight.steps[0]
-    done = step.rows[~flight.have(step.rows)]
+    closed = flight.close()
+    done = closed[~flight.have(closed)]
     setup.store.launch(done, np.zeros(len(done), np.int32))
     _end(registry, done, now)
     return added
@@ -86,7 +89,13 @@ def fail_step(registry: Registry, step: LaunchedStep) -> tuple[Setback, ...]:
     for one in reversed(flight.steps[place:]):
         there = flight.valid(one)
         starts.update(zip(one.rows[there].tolist(), one.starts[there].tolist(), strict=True))
+    riders, claims = set[int](), list[Promise]()
+    if setup.shares_pending:
+        riders, claims = let_go_of_failed(registry, flight.steps[place:], starts)
+        starts |= {row: 0 for row in riders if row not in starts}
     failed = flight.cut(place)
+    if riders:
+        flight.get_off(riders)
     setbacks: list[Setback] = []
     for row, start in sorted(starts.items()):
         old, computed = setup.store.handed.item(row), setup.store.computed.item(row)
@@ -96,14 +105,15 @@ def fail_step(registry: Registry, step: LaunchedStep) -> tuple[Setback, ...]:
         if row not in by_row:
             continue  # it has ended meanwhile
         sequence = by_row[row]
-        if not setup.state_groups:
+        if not setup.state_groups and row not in riders:
             setbacks.append(Setback(sequence, old, edge))
             continue
         request = suspended(setup, sequence)
         release_sequence(registry, sequence, True)
         setbacks.append(Setback(sequence, old, 0, lost=True, request=request))
-    _end(registry, np.unique(np.concatenate([one.rows for one in failed])), now)
-    return tuple(setbacks)
+    rows = np.concatenate([*(one.rows for one in failed), np.array(sorted(riders), np.int32)])
+    _end(registry, np.unique(rows), now)
+    return (*setbacks, *(reclaim(registry, claim, now) for claim in claims))
 
 
 def _place_of(registry: Registry, step: LaunchedStep, verb: str) -> int:

@@ -35,18 +35,17 @@ def release_sequence(registry: Registry, sequence: Sequence, store: bool, back: 
     setup, flight = registry.setup, registry.in_flight
     row = own_row(setup, sequence)
     now = setup.now()  # before the first change: a caller's clock may raise
-    ending = Ending(sequence, store, back)
-    if flight.has(row):
-        flight.ending[row] = ending
+    if flight.steps and flight.has(row):
+        flight.ending[row] = Ending(sequence, store, back)
         setup.store.take_back(row, max(setup.store.launched.item(row), setup.store.computed.item(row)), False)
     else:
-        end_row(registry, row, ending, now)
+        end_row(registry, row, (sequence, store, back), now)
     del registry.sequences[sequence.id]
     registry.commit_checked.pop(row, None)
     sequence.row = RELEASED
 
 
-def end_row(registry: Registry, row: int, ending: Ending, now: int) -> None:
+def end_row(registry: Registry, row: int, ending: tuple[Sequence, bool, int], now: int) -> None:
     """No step in flight has the row: its pages go, and it is another sequence's."""
     setup, (sequence, store, back) = registry.setup, ending
     session = sequence.request.session

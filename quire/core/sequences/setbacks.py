@@ -17,6 +17,7 @@ from quire.core.outside.writer import Writer
 from quire.core.records.plan import Plan
 from quire.core.records.request import Request
 from quire.core.sequences.release import release_sequence, suspended
+from quire.core.sequences.sharers import sharers_of
 from quire.core.state.claim import Claim, Promise, claim_of, hit_of, let_go
 from quire.core.state.held_hit import HeldHit, freeze, hits_of
 from quire.core.state.hold import Hold
@@ -29,8 +30,9 @@ from quire.core.state.setup import Setup
 class Setback:
     """A promise that lost pages have changed: bytes count up to `start` only. A lost one is released.
 
-    A sequence is lost when there is no room to compute it again in place, when a transfer was to bring its prompt, and
-    in caches with groups that forget or that read an encoder: what they need at an earlier position may be gone.
+    A sequence is lost when there is no room to compute it again in place, when a transfer was to bring its prompt, when
+    it shares pages that another one was to compute, and in caches with groups that forget or that read an encoder: what
+    they need at an earlier position may be gone.
     `request` is what to claim again.
     """
 
@@ -67,13 +69,16 @@ def lose_pages(registry: Registry, now: int, lost: list[LostPage]) -> Finished:
 def give_up(registry: Registry, lost: list[LostPage], now: int) -> tuple[Setback, ...]:
     """Lose pages, and change every promise that rests on them, as of `now`."""
     setup = registry.setup
-    claims = _claims_on(registry, lost)
+    claims, cuts = _claims_on(registry, lost), _cuts(setup, lost)
+    if setup.shares_pending:
+        riders, others = sharers_of(registry, cuts)
+        cuts |= {row: 0 for row in riders if row not in cuts}
+        claims += [claim for claim in others if claim not in claims]
     for claim in claims:
         let_go(claim)
     finds = _finds_on(registry, lost)
     for _, kept in finds:
         freeze(setup, kept.hit, kept.cross_hit)
-    cuts = _cuts(setup, lost)
     for group, page, stamp in lost:
         store, place = setup.pools[group]
         store.lose(place, page, stamp)
@@ -83,9 +88,12 @@ def give_up(registry: Registry, lost: list[LostPage], now: int) -> tuple[Setback
     ending = registry.in_flight.ending
     for row in cuts.keys() & ending.keys():
         registry.in_flight.void(row)
+        setup.store.launch(np.array([row], np.int32), np.zeros(1, np.int32))
         ending[row] = ending[row]._replace(store=False)
-    setbacks += [_recut(registry, row, cut) for row, cut in sorted(cuts.items()) if row not in ending]
-    setbacks += [_reclaim(registry, claim, now) for claim in claims]
+    live = [(row, cut) for row, cut in sorted(cuts.items()) if row not in ending]
+    share = registry.in_flight.get_off({row for row, _ in live})
+    setbacks += [_recut(registry, row, cut, row in share) for row, cut in live]
+    setbacks += [reclaim(registry, claim, now) for claim in claims]
     return tuple(setbacks)
 
 
@@ -178,13 +186,13 @@ def _cuts(setup: Setup, lost: list[LostPage]) -> dict[int, int]:
     return cuts
 
 
-def _recut(registry: Registry, row: int, cut: int) -> Setback:
+def _recut(registry: Registry, row: int, cut: int, shares: bool) -> Setback:
     setup = registry.setup
     registry.in_flight.void(row)
     setup.store.launch(np.array([row], np.int32), np.zeros(1, np.int32))
     sequence = next(sequence for sequence in registry.sequences.values() if sequence.row == row)
     old = sequence.computed
-    stuck = setup.bounded or setup.cross is not None or running_of(sequence).received
+    stuck = setup.bounded or setup.cross is not None or running_of(sequence).received or shares
     if stuck or setup.store.recut(row, cut) < 0:
         request = suspended(setup, sequence)
         release_sequence(registry, sequence, False)
@@ -195,7 +203,8 @@ def _recut(registry: Registry, row: int, cut: int) -> Setback:
     return Setback(sequence, old, sequence.computed)
 
 
-def _reclaim(registry: Registry, claim: Promise, now: int) -> Setback:
+def reclaim(registry: Registry, claim: Promise, now: int) -> Setback:
+    """A claim that has given back its hit looks again."""
     old, explains = claim.hit.start, claim.noted is not None
     row = make_promise(registry.setup, claim, explains)
     if explains:

@@ -1,6 +1,8 @@
-"""Rows of a block table, copied for whoever computes with some of them. Changes nothing of the cache."""
+"""Rows of a block table, copied for whoever computes with some of them; how far rows are. Changes nothing."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,6 +10,28 @@ from quire.core.records.errors import InputError, say, shown
 from quire.core.records.request import Int32
 from quire.core.sequences.rows import Sequences, rows_of, wrong_rows
 from quire.core.state.registry import Registry
+from quire.core.state.setup import Setup
+
+
+class Progress(NamedTuple):
+    """By row what `Sequence` says of one: tokens known, computed, handed out. Live and read-only; 0: no sequence."""
+
+    length: Int32
+    computed: Int32
+    ran: Int32
+
+
+def progress_of(setup: Setup) -> Progress:
+    """The views of all rows."""
+    store = setup.store
+    return Progress(*[read_only(numbers) for numbers in (store.length, store.computed, store.handed)])
+
+
+def read_only(table: Int32) -> Int32:
+    """A view that the cache writes and nobody else."""
+    view = table.view()
+    view.flags.writeable = False
+    return view
 
 
 def copy_rows(registry: Registry, group: int, sequences: Sequences, out: Int32 | None) -> Int32:

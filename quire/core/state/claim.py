@@ -40,6 +40,9 @@ class Refusal:
         if self.reason == "order":
             return f"request {shown(self.request.id)} waits: one before it did not fit; try in a later step"
         cure = "shorten it or enlarge the cache" if self.never else "release something or try in a later step"
+        if self.never and self.reason == "tokens" and self.group is None:
+            limit = "max_length" if self.need >= len(self.request.tokens) else "max_chunk (tokens that stay together)"
+            cure = f"shorten it or raise {limit}"
         if self.unchunked:
             cure = "no step has more: pass max_chunk, and it is computed in parts"
         where = "" if self.group is None else f" of group {self.group}"

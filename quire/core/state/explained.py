@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from quire.core.content.content_index import ContentIndex, NamedText, SeenBefore, name_text
 from quire.core.records.hint_words import BACKS
 from quire.core.records.identity import Scope
 from quire.core.records.reports.receipt import Cause, Miss, Receipt
@@ -41,7 +42,8 @@ class Elsewhere(NamedTuple):
     end: int  # first token it has not
 
 
-Noted = tuple[int, Hashable, Elsewhere | None]  # the tick, who computes what is under way, other scope
+# the tick, who computes what is under way, another scope that has what is new, what was here behind other text
+Noted = tuple[int, Hashable, Elsewhere | None, SeenBefore | None]
 
 
 def _usable_tokens(prepared: ReadyRequest, purpose: Purpose) -> int:
@@ -64,12 +66,50 @@ def look_elsewhere(prepared: ReadyRequest, runs: bytes, most: int) -> Elsewhere 
     return best
 
 
+def remember_text(prepared: ReadyRequest, content: ContentIndex) -> None:
+    """Of an admitted request, for receipts of later ones; of media and private text nothing is kept."""
+    if (text := _text_of(prepared)) is not None:
+        content.add(text)
+
+
+def look_back(prepared: ReadyRequest, content: ContentIndex | None) -> SeenBefore | None:
+    """What of it earlier requests of its scope had."""
+    if content is None or (text := _text_of(prepared)) is None:
+        return None
+    return content.find(text)
+
+
+def _text_of(prepared: ReadyRequest) -> NamedText | None:
+    """Cut once, however often it is claimed."""
+    request = prepared.request
+    if request.media or request.extra_ids is not None or not prepared.keep or prepared.scope is None:
+        return None
+    if prepared.text is None and prepared.end:
+        prepared.text = name_text(request.tokens[: prepared.end], prepared.scope_key)
+    return prepared.text
+
+
+def split_new(start: int, stop: int, seen: SeenBefore) -> list[Miss]:
+    """New text, cut where it is text that was here: with all before it, or behind another beginning."""
+    misses, at = [], min(stop, max(start, seen.known))
+    if at > start:
+        misses.append(Miss("forgotten", start, at))
+    parted = at
+    for begin, end in seen.runs:
+        begin, end = max(begin, at), min(end, stop)
+        if end <= begin:
+            continue
+        misses += [Miss("new", at, begin), Miss("interrupted", begin, end, gap=begin - parted)]
+        at = parted = end
+    return [*misses, Miss("new", at, stop)]
+
+
 def receipt_of(
     prepared: ReadyRequest, purpose: Purpose, starts: tuple[int, int], explained: Explained, noted: Noted
 ) -> Receipt:
     """The receipt of a claim: where it starts, and up to where more was found that is computed all the same."""
     reused, found = starts
-    config, (runs, tokens), (now, computing, elsewhere) = prepared.setup.config, explained, noted
+    config, (runs, tokens), (now, computing, elsewhere, seen) = prepared.setup.config, explained, noted
     misses = [Miss("policy", reused, found)]
     for code, start, stop, group, gone, admission, hint in _rows(runs) if prepared.keep else ():
         miss = Miss(NAMES[code], start, stop, None if group < 0 else group)
@@ -82,7 +122,7 @@ def receipt_of(
         elif code == causes.NEW and elsewhere is not None:
             misses.append(Miss("other_scope", start, elsewhere.end, scope=elsewhere.scope))
             miss = Miss(miss.cause, elsewhere.end, stop)
-        misses.append(miss)
+        misses += [miss] if code != causes.NEW or seen is None else split_new(miss.start, stop, seen)
     misses += _beyond_blocks(prepared, purpose, found)
     table = np.frombuffer(tokens, np.int64).reshape(-1, len(config.tiers)).tolist()
     hits = {(tier, group): n for group, row in enumerate(table) for tier, n in enumerate(row) if n}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from quire.core.content.content_index import NamedText
     from quire.core.store.interface import Chain
 
 Purpose = Literal["compute", "decode"]
@@ -34,14 +35,16 @@ class ReadyRequest:
 
     __slots__ = (
         "blocks", "chain", "decode_priority", "decode_ticks", "encoder", "end", "fits", "keep", "length", "marks",
-        "named", "peaks", "priorities", "reaches", "request", "scope", "scope_key", "seated", "setup", "spare", "ticks",
-        "timed",
+        "named", "peaks", "priorities", "reaches", "request", "scope", "scope_key", "seated", "setup", "spare", "text",
+        "ticks", "timed",
     )  # fmt: skip
+
+    text: NamedText | None  # its chunks by content, once receipts have looked for them
 
     def __init__(self, setup: Setup, request: Request) -> None:
         size, retention, num_tokens = setup.block_size, request.retention, len(request.tokens)
         self.setup, self.request = setup, request
-        self.seated = False
+        self.seated, self.text = False, None
         self.fits: Purpose | None = None  # it was seen that the whole cache has room for it, for this
         self.length = length = num_tokens if request.length is None else request.length
         self.end = num_tokens if length > num_tokens else length  # first token that is not computed here

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import NamedTuple
-from weakref import KeyedRef, ref
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quire.core.content.content_index import ContentIndex
 from quire.core.records.plan import NO_MOVES, MoveColumn, Moves, Plan
 from quire.core.records.request import Int32
 from quire.core.state.claims import Claims, OpenClaims
@@ -28,6 +29,13 @@ from quire.core.state.writing import Writing
 
 SessionKey = tuple[bytes, str]  # a scope and a name in it: no scope reaches another's
 MOST_SESSIONS = 4096  # that are remembered
+
+
+class PlanRef(ref[Plan]):
+    """A caller's plan, weakly; its number is still known when it is lost. Made without a call of Python's."""
+
+    __slots__ = ("number",)
+    number: int
 
 
 class LaunchedStep:
@@ -55,16 +63,26 @@ class Ending(NamedTuple):
     back: int
 
 
+class Ride(NamedTuple):
+    """What a step in flight computes of a row as a part of another row, whose pages it shares."""
+
+    row: int
+    owner: int  # the other row; it may ride itself
+    start: int
+    end: int
+
+
 class LaunchedSteps:
     """The steps of one cache that are in flight, oldest first.
 
         launch ─► step 1 ─► step 2 ─► step 3        the device runs them in this order
         commit  ◄─ the oldest first                 fail ◄─ any of them, and all behind it
 
-    A row number stays its sequence's until the last step that has the row is closed, released or not.
+    A row number stays its sequence's until the last step that has the row is closed, released or not. Steps have the
+    rows that they compute, and those that share pages of them (`rides`).
     """
 
-    __slots__ = ("ending", "last", "next_number", "since", "steps")
+    __slots__ = ("ending", "last", "next_number", "rides", "since", "steps")
 
     def __init__(self, rows: int) -> None:
         self.steps: list[LaunchedStep] = []
@@ -72,6 +90,7 @@ class LaunchedSteps:
         self.last: NDArray[np.int64] = np.full(rows, -1, np.int64)  # by row: the last step that has it
         self.since: NDArray[np.int64] = np.zeros(rows, np.int64)  # by row: what steps before this one compute is void
         self.ending: dict[int, Ending] = {}  # by row
+        self.rides: dict[int, list[Ride]] = {}  # by step
 
     def has(self, row: int) -> bool:
         """Whether a step in flight computes a row, void or not."""
@@ -108,16 +127,73 @@ class LaunchedSteps:
             self.last[step.rows] = -1
         for step in self.steps:
             self.last[step.rows] = step.number
+        self._note_rides()
         return failed
+
+    # Rows that share what steps in flight compute
+
+    def ride(self, row: int, owner: int, span: tuple[int, int], block_size: int) -> None:
+        """A new row has tokens [start, end) in common with one in flight: they are computed as the steps go."""
+        start, stop = span
+        self.since[row] = 0  # of a sequence that had the row before
+        for step in self.steps if start < stop else ():
+            end = min(self._end_in(step, owner) // block_size * block_size, stop)
+            if end > start:
+                self.rides.setdefault(step.number, []).append(Ride(row, owner, start, end))
+                self.last[row] = step.number
+                start = end
+
+    def _end_in(self, step: LaunchedStep, row: int) -> int:
+        """How far a step computes a row, 0: it does not, or what it computes is void."""
+        if int(self.since[row]) > step.number:
+            return 0
+        ends: list[int] = step.ends[step.rows == row].tolist()
+        return max([*ends, *(ride.end for ride in self.rides.get(step.number, ()) if ride.row == row)], default=0)
+
+    def landing(self, step: LaunchedStep) -> list[Ride]:
+        """Rides that end with a step, of rows that have kept their pages."""
+        return [ride for ride in self.rides.get(step.number, ()) if int(self.since[ride.row]) <= step.number]
+
+    def close(self) -> Int32:
+        """The oldest step is committed; the rows that it had."""
+        step = self.steps.pop(0)
+        rides = self.rides.pop(step.number, None)
+        return step.rows if rides is None else np.append(step.rows, [ride.row for ride in rides]).astype(np.int32)
+
+    def riders(self, owners: set[int]) -> set[int]:
+        """Rows that share what is computed for these, or for such rows, and so on."""
+        found, more = set[int](), owners
+        rides = [ride for some in self.rides.values() for ride in some]
+        while more:
+            more = {ride.row for ride in rides if ride.owner in more} - found
+            found |= more
+        return found
+
+    def get_off(self, rows: set[int]) -> set[int]:
+        """These rows share nothing any more that is being computed; those of them that did."""
+        riding = {ride.row for some in self.rides.values() for ride in some} & rows
+        self.rides = {number: [ride for ride in some if ride.row not in rows] for number, some in self.rides.items()}
+        for row in riding:
+            self.last[row] = max([step.number for step in self.steps if row in step.rows], default=-1)
+        self._note_rides()
+        return riding
+
+    def _note_rides(self) -> None:
+        """What is left of the rides: those of steps that are in flight; each keeps its row."""
+        there = {step.number for step in self.steps}
+        self.rides = {number: some for number, some in self.rides.items() if number in there and some}
+        for number, some in self.rides.items():
+            for ride in some:
+                self.last[ride.row] = max(int(self.last[ride.row]), number)
 
 
 class Registry:
     """Everything of one cache that is alive; the functions of admission and life act on it under the cache's lock."""
 
     __slots__ = (
-        "abandoned", "background", "callers_plans", "commit_checked", "free_rows", "holds", "in_flight", "learners",
-        "lost_finds", "lost_plans", "lost_prefetches", "lost_writers", "next_plan", "open_claims", "open_finds",
-        "open_prefetches", "open_writers", "plans", "sequences", "sessions", "setup", "timed", "waiting",
+        "abandoned", "background", "callers_plans", "commit_checked", "content", "free_rows", "holds", "in_flight",
+        "learners", "lost_finds", "lost_plans", "lost_prefetches", "lost_writers", "next_plan", "open_claims",
+        "open_finds", "open_prefetches", "open_writers", "plans", "sequences", "sessions", "setup", "timed", "waiting",
     )  # fmt: skip
 
     def __init__(self, setup: Setup) -> None:
@@ -125,6 +201,8 @@ class Registry:
         self.sequences: dict[Hashable, Sequence] = {}
         self.sessions: OrderedDict[SessionKey, object] = OrderedDict()  # where the last of each ended; the oldest first
         self.free_rows = list(range(setup.config.max_sequences - 1, -1, -1))
+        chunks = setup.config.receipt_chunks
+        self.content = ContentIndex(chunks) if chunks else None  # of what was admitted, for receipts
         self.waiting = Waiting()  # requests that were refused, ready for their next claim
         self.open_claims: OpenClaims = {}  # by their handles, in the order they were made
         self.abandoned: list[ref[Claims]] = []  # handles that were lost: appended to in any thread, at any time
@@ -136,8 +214,8 @@ class Registry:
         self.open_prefetches: Handles[Prefetching] = {}
         self.lost_prefetches: Lost[Prefetching] = []
         self.plans: dict[int, Plan] = {}  # of steps: copies, so that a plan which its caller loses is noted
-        self.callers_plans: dict[int, KeyedRef[int, Plan]] = {}
-        self.lost_plans: list[KeyedRef[int, Plan]] = []  # appended to in any thread, at any time
+        self.callers_plans: dict[int, PlanRef] = {}
+        self.lost_plans: list[PlanRef] = []  # appended to in any thread, at any time
         self.background: dict[int, Plan] = {}  # those that no step waits for
         self.next_plan = 0
         self.in_flight = LaunchedSteps(setup.config.max_sequences)
@@ -182,8 +260,14 @@ class Registry:
         if not self.plans:
             self._trust(False)
         plan = Plan(number, moves, pool_of=setup.pool_of)
-        self.plans[number], self.callers_plans[number] = plan.copy(), KeyedRef(plan, self.lost_plans.append, number)
+        self.plans[number] = plan.copy()
+        self.watch_plan(plan)
         return plan
+
+    def watch_plan(self, plan: Plan) -> None:
+        """From now on the loss of this plan of a step is noted."""
+        self.callers_plans[plan.number] = watched = PlanRef(plan, self.lost_plans.append)
+        watched.number = plan.number
 
     def open_plans(self) -> list[Plan]:
         """Plans of steps, as their callers have them; one that was lost is a copy."""

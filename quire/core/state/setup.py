@@ -53,6 +53,7 @@ class Setup:
     same_reach: bool  # every group of its own tokens makes room for as many: no states, and no room of its own
     only_full: bool  # every group takes the same pages: neither bounded nor cross, without room of its own
     slow_tier: int  # the number of the slow tier, -1 without one
+    shares_pending: bool  # claims find what steps in flight compute: not a state, nor what waits for an encoder
     partial_policy: int  # the store's word for which partial hits are allowed
     clock: Callable[[], float]
     lock: threading.RLock  # the cache's only one; no function below takes it, only handles do
@@ -122,10 +123,9 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
     """Stores and numbers for a config."""
     module, layers = open_store(store), tuple(group.clamped(config.max_length) for group in config.groups)
     groups, own_groups = range(len(layers)), range(len(layers) - sum(group.cross for group in layers))
-    device_slots = tuple(config.slots_of(0, group) for group in groups)
+    device_slots, across = tuple(config.slots_of(0, group) for group in groups), range(own_groups.stop, groups.stop)
     bounded, roomy = any(group.bounded for group in layers), any(group.extra_tokens is not None for group in layers)
     own, sharers = open_stream(module.Store, config, layers, own_groups, num_columns(config)), _sharers(config)
-    across = range(own_groups.stop, groups.stop)
     cross = open_stream(module.Store, config, layers, across, num_encoder_columns(config)) if across else None
     return Setup(
         config=config,
@@ -148,6 +148,7 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
         same_reach=not (roomy or any(layers[group].current for group in own_groups)),
         only_full=not (bounded or across or roomy),
         slow_tier=slow_tier(config),
+        shares_pending=config.share_pending and not across and not any(layers[group].current for group in own_groups),
         partial_policy=1 + config.copy_on_partial_reuse if config.partial_reuse else 0,
         clock=clock,
         lock=threading.RLock(),

@@ -80,6 +80,7 @@ include "compiled/hits/partial.pxi"           # the partial hit: found, taken ov
 include "compiled/hits/walk.pxi"              # which leading blocks of a chain are cached
 include "compiled/hits/claim.pxi"             # claim, unclaim
 include "compiled/hits/explain.pxi"           # why the blocks behind a hit are missing
+include "compiled/hits/pending.pxi"           # blocks that steps in flight compute for others
 include "compiled/rows/current.pxi"           # pages outside the columns
 include "compiled/rows/seat.pxi"              # a claimed hit becomes a row
 include "compiled/rows/teach.pxi"             # what an admission teaches the adaptive order

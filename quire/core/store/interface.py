@@ -240,6 +240,13 @@ class Store(Protocol):
         """Look up what is cached of a chain under a root (-1: none), ignoring tokens from `usable` on. Partial blocks
         with policy 0: none, 1: idle leaves, 2: any. Blocks before `first` count as present and are not claimed."""
 
+    def find_pending(self, hit: Hit, chain: Chain, root: int, usable: int) -> int:
+        """Lengthen a fresh hit by whole blocks that one row's steps in flight compute, up to where every group could
+        resume; that row, -1: there is none, or a group has a current page. A claim keeps their pages by number."""
+
+    def owner(self, hit: Hit) -> int:
+        """The row whose steps in flight compute the last blocks of a hit now, -1: none does."""
+
     def claim(self, hit: Hit, needs: Sequence[Need] | None = None, stays: bool = False) -> tuple[int, ...]:
         """Keep pages from being evicted: those the hit needs, or those of `needs` that the walk found. Per group, how
         many of them must come to the device. With `stays` their copies below the device stay where they are."""

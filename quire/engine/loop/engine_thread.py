@@ -225,6 +225,7 @@ class Loop:
             if not future.set_running_or_notify_cancel():
                 return  # its caller waits no more
             try:
+                self._read_all()
                 future.set_result(act(self.engine))
             except BaseException as error:
                 future.set_exception(error)
@@ -349,6 +350,14 @@ class Loop:
             self._patience = REST
         else:
             self._patience = None if report is None else 0.0
+
+    def _read_all(self) -> None:
+        """Nothing is in flight between two steps, for those that act there."""
+        try:
+            if self._broken is None:
+                self.engine.in_flight.read_all()
+        except BaseException as error:
+            self._break(error)
 
     def _break(self, error: BaseException) -> None:
         """A step failed: a fault of the engine or of a tier. Every run ends with it, and no more are taken.

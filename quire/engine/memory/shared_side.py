@@ -78,7 +78,7 @@ class SharedSide:
                 if not layer.current:
                     slots = branch.sequence.slots(group)
                     filled += [(block, group, slots[block]) for block in range(span.start // size, span.end // size)]
-                elif span.end % size == 0:
+                elif span.end % size == 0 and branch.sequence.ran == span.end:  # else a later step has moved it on
                     filled.append((span.end // size - 1, group, branch.sequence.state_slot(group)))
             for block, group, slot in filled:
                 page = self._pages.arenas[group][int(slot)].cpu().numpy()

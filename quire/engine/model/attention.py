@@ -20,6 +20,7 @@ from quire.core.records.errors import InputError, say
 from quire.core.records.request import Int32
 from quire.core.split import LayerPlace
 from quire.engine.model.forward.decoder import Decoder
+from quire.engine.model.on_device import on_device
 from quire.engine.model.packing import Int64, Lane, Packed
 from quire.engine.model.pages import Pages
 
@@ -121,9 +122,9 @@ class _Walk:
 
     def __init__(self, packed: Packed, lane: Lane) -> None:
         device = packed.ids.device
-        self.table = torch.from_numpy(np.ascontiguousarray(lane.table)).to(device)
-        self.offsets = torch.from_numpy(packed.offsets.astype(np.int32)).to(device)
-        self.starts = torch.from_numpy(packed.starts.astype(np.int32)).to(device)
+        self.table = on_device(np.ascontiguousarray(lane.table), device)
+        self.offsets = on_device(packed.offsets.astype(np.int32), device)
+        self.starts = on_device(packed.starts.astype(np.int32), device)
         self.window, self.max_query = lane.window, int(packed.counts.max())
 
     def read(

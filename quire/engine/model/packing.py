@@ -21,6 +21,7 @@ from quire.core.admission.batch import Snapshot
 from quire.core.cache import Cache
 from quire.core.records.errors import StateError, say
 from quire.core.records.request import Int32
+from quire.engine.model.on_device import on_device
 
 Int64 = NDArray[np.int64]
 Writes = dict[int, list[tuple[int, int]]]  # by segment: after how many of its tokens a state goes into which slot
@@ -93,7 +94,7 @@ def pack(cache: Cache, windows: Sequence[int | None], segments: Sequence[Segment
     size = cache.config.block_size
     columns = int(-(-(starts + counts).max() // size))
     blocks, places = np.divmod(positions, size)
-    place = torch.from_numpy(places).to(device)
+    place = on_device(places, device)
     lanes: dict[int, Lane] = {}
     states: dict[int, Int32] = {}
     writes: dict[int, Writes] = {}
@@ -104,10 +105,10 @@ def pack(cache: Cache, windows: Sequence[int | None], segments: Sequence[Segment
             continue
         table = cache.table(group)[rows, :columns]
         slots = _backed(table[owner, blocks], "a token", "page")
-        lanes[group] = Lane(window, table, torch.from_numpy(slots.astype(np.int64)).to(device), place)
+        lanes[group] = Lane(window, table, on_device(slots.astype(np.int64), device), place)
     return Packed(
-        torch.from_numpy(ids).to(device), torch.from_numpy(positions).to(device), offsets, starts, lanes, states,
-        writes, torch.from_numpy(_trailing(offsets[1:], logits)).to(device),
+        on_device(ids, device), on_device(positions, device), offsets, starts, lanes, states,
+        writes, on_device(_trailing(offsets[1:], logits), device),
     )  # fmt: skip
 
 

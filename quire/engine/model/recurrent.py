@@ -14,6 +14,7 @@ import torch
 
 from quire.engine.model.attention import AttentionStep
 from quire.engine.model.layers import recurrent_modules
+from quire.engine.model.on_device import on_device
 from quire.engine.model.pages import StateView
 
 
@@ -43,15 +44,15 @@ class _Segments:
         single = (packed.counts == 1) & (packed.starts > 0)
         single[list(writes)] = False
         if single.any():
-            tokens = torch.from_numpy(packed.offsets[:-1][single]).to(out.device)
-            cells = _Cells(view, torch.from_numpy(slots[single]).to(out.device))
+            tokens = on_device(packed.offsets[:-1][single], out.device)
+            cells = _Cells(view, on_device(slots[single], out.device))
             near = self.forward(hidden_states[0, tokens, None], cache_params=cells)
             out[0, tokens] = near[:, 0]
             cells.put_back()
         for nth in np.flatnonzero(~single).tolist():
             first, last = int(packed.offsets[nth]), int(packed.offsets[nth + 1])
             fresh = packed.starts[nth] == 0
-            cells = _Cells(view, torch.from_numpy(slots[nth : nth + 1]).to(out.device), fresh)
+            cells = _Cells(view, on_device(slots[nth : nth + 1], out.device), fresh)
             for inside, slot in writes.get(nth, ()):
                 piece = slice(first, int(packed.offsets[nth]) + inside)
                 out[:, piece] = self.forward(hidden_states[:, piece], cache_params=cells)

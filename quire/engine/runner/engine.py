@@ -1,7 +1,7 @@
 """Engine: a model and a cache, step by step. One thread drives it; `Loop` lets many submit.
 
-submit -> waiting | schedule -> moves run -> pack -> run -> sample -> commit -> apply outcomes | answers
-                  '--------------------------- step, again and again -------------------------'
+submit -> waiting | schedule -> moves run -> pack -> launch -> read -> commit -> apply outcomes | answers
+                  '--------------------------- step, again and again --------------------------'
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from quire.engine.model.pages import Pages
 from quire.engine.runner.apply_outcomes import OutcomeLoop
 from quire.engine.runner.live_runs import LiveRuns
 from quire.engine.runner.run_recorder import RunRecorder
+from quire.engine.runner.steps_in_flight import StepsInFlight
 from quire.engine.runner.warmup import WarmUp
 from quire.engine.sampling.grammar import Grammars
 from quire.engine.sampling.params import Sampling, checked_sampling
@@ -104,11 +105,12 @@ class Engine:
         self.plans = PlanRunner(self.cache, self.pages.mover)
         self.connector_side = ConnectorSide(self.cache, connector, model.recurrent)
         self.scheduler = Scheduler(self.cache, config, self.plans)
-        self.advance = Advance(self.cache, self.scheduler, model.eos_ids)
+        self.advance = Advance(model.eos_ids)
         self.forks = Forks(self.cache, self.plans)
         self._live = LiveRuns(self.scheduler, self.connector_side, clock)
         self.runs = self._live.inside
         self.outcomes = OutcomeLoop(self.cache, self.scheduler.queues, self._live, self.forks, model.eos_ids)
+        self.in_flight = StepsInFlight(self.cache, self.scheduler, self.advance, self.outcomes, clock, config.overlap)
         self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
         self.vocabulary = int(model.module.config.get_text_config().vocab_size)
         self.grammars = Grammars(model.tokenizer, model.eos_ids)
@@ -121,7 +123,7 @@ class Engine:
             self.close()
             raise
         self.shared_side, self.disk_side = self.outer.shared, self.outer.disk
-        self._live.shared_side = self.shared_side
+        self._live.shared_side, self.in_flight.note_computed = self.shared_side, self.outer.note_computed
         self.participants += self.outer.sides()
         if record is not None:
             self.record(record)
@@ -233,12 +235,15 @@ class Engine:
         for one in self.participants:
             one.step()
         if not self.runs:
+            self.in_flight.read_all()  # what it still computes is dropped
             self.plans.settle()
             return None
         turn = self._schedule()
         watch.mark("schedule")
         self._settle(turn)
         watch.mark("moves")
+        if not (self.runs or turn.works or turn.refused):
+            return None  # the last step was read, and all has ended with it
         works, num_tokens = list(turn.works.values()), turn.num_tokens
         if num_tokens > self.config.max_num_tokens:
             fact = f"{num_tokens} tokens are due, max_num_tokens is {self.config.max_num_tokens}"
@@ -246,13 +251,12 @@ class Engine:
         if works:
             packed = self._pack([work.segment() for work in works])
             watch.mark("pack")
-            logits = self._run(packed)
+            self.in_flight.launch(works, packed, self._run)
             watch.mark("model")
-            self.outer.note_computed(works)
-            sampled = self.advance.sample(works, logits)
-            self.outcomes.apply(sampled.unusable)
-            self.outcomes.apply(self.advance.commit(works, sampled, self.clock()))
+            self.in_flight.read_late()
             watch.mark("advance")
+        if turn.must_read:
+            self.in_flight.read_all()
         report = StepReport(num_tokens, len(works), len(turn.admitted), len(self.scheduler.waiting), watch.seconds)
         self.stats.add(report)
         return report
@@ -260,15 +264,20 @@ class Engine:
     def _schedule(self) -> Turn:
         """A turn in which something is computed or refused. Branches that hold pages they cannot use give them back."""
         while True:
+            if self.in_flight.should_read:
+                self.in_flight.read_all()
             mark = self.outer.hold_mark
-            turn = self.scheduler.next_turn()
+            turn = self.scheduler.next_turn(in_flight=len(self.in_flight) > 0)
             for branch, refusal in turn.refused:
                 if not branch.run.done:
                     self.fail(branch.run, f"{in_words(refusal, self.cache.config)}; {LESS}")
             for branch in [one for one in turn.works if one.run.done]:
                 del turn.works[branch]
-            if turn.works or turn.refused:
+            if turn.works or turn.refused or not self.runs:
                 return turn
+            if len(self.in_flight):
+                self.in_flight.read_all()
+                continue
             if self.scheduler.give_way(turn) or (not turn.passed_over and self.scheduler.end_prefetches()):
                 continue
             held = mark is None or mark != self.outer.hold_mark  # by a thread that copies pages: a moment only
@@ -292,12 +301,14 @@ class Engine:
         """Promises that failed moves have changed, before their step runs."""
         for setback in setbacks:
             self.stats.num_setbacks += 1
-            self.scheduler.set_back(setback, turn)
+            self.scheduler.set_back(setback, turn, self.in_flight.has)
 
     def _bring(self, branch: Branch, turn: Turn) -> None:
         """Do not compute what the connector can bring."""
         work, run = turn.works[branch], branch.run
         assert branch.sequence is not None
+        if branch.sequence.computed < work.span.start:
+            return  # a step in flight computes what comes before
         came = self.connector_side.bring(branch.sequence, work.span)
         if run.fresh:
             run.reused += came
@@ -341,6 +352,7 @@ class Engine:
             for run in list(self.runs.values()):
                 self.cancel(run)
             if not self.closed:
+                self.in_flight.read_all()
                 self.plans.settle()
         finally:
             if self._live.recording is not None:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from quire.core.records.request import Int32
+from quire.engine.model.on_device import on_device
 from quire.engine.sampling.sample_row import SampleRow
 from quire.engine.sampling.token_rules import TokenRules
 
@@ -48,10 +49,10 @@ def _apply_masks(logits: torch.Tensor, masks: Mapping[int, Int32]) -> None:
     words = np.zeros((len(masks), num_words), np.int32)
     for place, mask in enumerate(masks.values()):
         words[place, : len(mask)] = mask[:num_words]
-    packed = torch.from_numpy(words).to(logits.device)[:, :, None]
+    packed = on_device(words, logits.device)[:, :, None]
     bits = (packed >> torch.arange(32, dtype=torch.int32, device=logits.device)) & 1
     allowed = bits.flatten(1)[:, : logits.shape[1]].bool()
-    rows = list(masks)
+    rows = on_device(list(masks), logits.device)
     logits[rows] = logits[rows].masked_fill(~allowed, -torch.inf)
 
 
@@ -61,7 +62,7 @@ def _keep_allowed(logits: torch.Tensor, ruled: Sequence[tuple[int, TokenRules]])
         return
     places, _ = _placed(logits, ((nth, rules.allowed, 0.0) for nth, rules in ruled if rules.allowed is not None))
     values = logits.view(-1)[places]
-    logits[[nth for nth, _ in ruled]] = -torch.inf
+    logits.index_fill_(0, on_device([nth for nth, _ in ruled], logits.device), -torch.inf)
     logits.view(-1)[places] = values
 
 
@@ -89,5 +90,4 @@ def _placed(logits: torch.Tensor, places: Iterable[Place]) -> tuple[torch.Tensor
     for nth, ids, number in places:
         where.append(ids.astype(np.int64) + nth * vocabulary)
         what.append(number if isinstance(number, np.ndarray) else np.full(len(ids), number, np.float32))
-    at = torch.from_numpy(np.concatenate(where)).to(logits.device)
-    return at, torch.from_numpy(np.concatenate(what)).to(logits.device)
+    return on_device(np.concatenate(where), logits.device), on_device(np.concatenate(what), logits.device)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from quire.core.records.errors import InputError, say
+from quire.engine.model.on_device import on_device
 from quire.engine.sampling.chance import uniform
 from quire.engine.sampling.edit_logits import edit
 from quire.engine.sampling.params import Sampling
@@ -21,68 +22,68 @@ HEAD = 256  # tokens looked at first for top-k and top-p: almost always enough, 
 WIDER = 16  # times as many, when they are not
 COLDEST, HOTTEST = 1e-30, 1e30  # temperatures beyond them are these: float32 could not divide by others
 NO_TOKEN = -1  # instead of a token, where rules leave none
+BROKEN = -2  # and where the logits have a NaN, or no finite maximum
 
 
 def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
-    """One token per row of `logits` [rows, vocab], on any device; NO_TOKEN where rules leave none."""
+    """One token per row of `logits` [rows, vocab], on the host; NO_TOKEN where rules leave none."""
     if logits.dim() != 2 or logits.shape[0] != len(rows):
         fact = f"the logits have shape {tuple(logits.shape)}"
         raise InputError(say(f"sample {len(rows)} tokens", fact, "pass one row of logits per token"))
-    if not rows:
-        return []
-    tokens = _best(logits)
-    special = [nth for nth, row in enumerate(rows) if row.sampling.temperature or row.edited]
-    if special:
-        chosen = _chosen(logits[special].float(), [rows[nth] for nth in special])
-        for nth, token in zip(special, chosen, strict=True):
-            tokens[nth] = token
+    tokens: list[int] = choose(logits, rows).tolist()
+    _refuse([nth for nth, token in enumerate(tokens) if token == BROKEN])
     return tokens
 
 
-def _chosen(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
+def choose(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
+    """The same on the device of `logits`, BROKEN where they are not numbers. The host only waits for top-p."""
+    if not rows:
+        return torch.empty(0, dtype=torch.int64, device=logits.device)
+    best = logits.max(dim=-1)
+    tokens, bad = best.indices, ~best.values.isfinite()
+    special = [nth for nth, row in enumerate(rows) if row.sampling.temperature or row.edited]
+    if special:
+        places = on_device(special, logits.device)
+        some = logits[places].float()
+        if logits.device.type != "cpu" or bool(bad.any()):
+            some.masked_fill_(bad[places][:, None], 0)  # whatever is chosen there is thrown away
+        tokens[places] = _chosen(some, [rows[nth] for nth in special])
+    return tokens.masked_fill(bad, BROKEN)
+
+
+def _chosen(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
     """Tokens of rows that are edited or by chance; `logits` is a copy that may be changed."""
-    ids: list[int]
     if not any(row.edited for row in rows):
-        ids = _drawn(logits, rows).tolist()
-        return ids
+        return _drawn(logits, rows)
     edit(logits, rows)
     best, tokens = logits.max(dim=-1)
     none_left = best == -torch.inf
     logits.masked_fill_(none_left[:, None], 0)  # whatever is drawn there is thrown away
     by_chance = [nth for nth, row in enumerate(rows) if not row.sampling.greedy]
     if by_chance:
-        some = logits if len(by_chance) == len(rows) else logits[by_chance]
-        tokens[by_chance] = _drawn(some, [rows[nth] for nth in by_chance])
-    ids = torch.where(none_left, NO_TOKEN, tokens).tolist()
-    return ids
+        places = on_device(by_chance, logits.device)
+        some = logits if len(by_chance) == len(rows) else logits[places]
+        tokens[places] = _drawn(some, [rows[nth] for nth in by_chance])
+    return torch.where(none_left, NO_TOKEN, tokens)
 
 
 def log_probs(logits: torch.Tensor) -> torch.Tensor:
     """float32 log-probabilities of each row, on the CPU: what beams add up."""
-    _best(logits)  # the same check as for sampled tokens: beams must not add up NaN
+    _refuse(broken(logits))  # the same check as for sampled tokens: beams must not add up NaN
     return torch.log_softmax(logits.float(), dim=-1).cpu()
 
 
 def broken(logits: torch.Tensor) -> list[int]:
     """Rows in which no token can be chosen: a NaN or +inf somewhere, or -inf everywhere."""
-    return _unusable(logits.max(dim=-1).values)
+    maxima = logits.max(dim=-1).values  # max() hands a NaN on
+    rows: list[int] = (~maxima.isfinite()).nonzero().flatten().tolist()
+    return rows
 
 
-def _best(logits: torch.Tensor) -> list[int]:
-    """The most likely token of each row, the lowest id among equals."""
-    best = logits.max(dim=-1)
-    rows = _unusable(best.values)
+def _refuse(rows: list[int]) -> None:
     if rows:
         fact = f"those of rows {rows} have a NaN, or no finite maximum"
         raise InputError(say("sample tokens from logits", fact, "check the model's weights and its precision"))
-    tokens: list[int] = best.indices.tolist()
-    return tokens
-
-
-def _unusable(maxima: torch.Tensor) -> list[int]:
-    """Rows whose maximum is not finite; max() hands a NaN on."""
-    rows: list[int] = (~maxima.isfinite()).nonzero().flatten().tolist()
-    return rows
 
 
 def _drawn(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
@@ -90,12 +91,13 @@ def _drawn(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
     weights = _weights(logits, rows)
     cut = [nth for nth, row in enumerate(rows) if row.sampling.top_k or row.sampling.top_p < 1]
     if cut:
-        kept = _kept(logits[cut], weights[cut], [rows[nth].sampling for nth in cut])
-        weights[cut] = torch.where(kept, weights[cut], 0)
+        places = on_device(cut, logits.device)
+        kept = _kept(logits[places], weights[places], [rows[nth].sampling for nth in cut])
+        weights[places] = torch.where(kept, weights[places], 0)
     sums = weights.cumsum(dim=-1)
     mass = sums[:, -1:]
     _, seeds, branches, positions, *_ = zip(*rows, strict=True)
-    chance = torch.from_numpy(uniform(seeds, branches, positions)).to(logits.device)[:, None]
+    chance = on_device(uniform(seeds, branches, positions), logits.device)[:, None]
     target = (chance * mass).long().minimum(mass - 1)
     return torch.searchsorted(sums, target, right=True).flatten()
 
@@ -126,7 +128,7 @@ def _kept(logits: torch.Tensor, weights: torch.Tensor, samplings: Sequence[Sampl
         limit = (share * mass).ceil().long().clamp(min=1).minimum(mass)
         count = (torch.searchsorted(sums, limit) + 1).minimum(most)
         enough = (count <= size) & ((most <= size) | (most == vocab))
-        if size == vocab or bool(enough.all()):
+        if size == vocab or all(0 < one.top_k <= size for one in samplings) or bool(enough.all()):
             break
         size *= WIDER
     least = head.values.gather(1, count - 1)
@@ -137,4 +139,4 @@ def _kept(logits: torch.Tensor, weights: torch.Tensor, samplings: Sequence[Sampl
 
 def _column(numbers: Sequence[float], like: torch.Tensor) -> torch.Tensor:
     """The numbers as a float64 column on the device of `like`."""
-    return torch.tensor(numbers, dtype=torch.float64, device=like.device)[:, None]
+    return on_device(numbers, like.device, torch.float64)[:, None]

@@ -19,7 +19,7 @@ from quire.incidents.signs import Lines, seconds_of
 Scheduling = Literal["fair", "fcfs"]
 NO_STEPS_FOR_A_MINUTE = Lines()
 _SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting", "max_unread")
-_SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "events", "receipts")
+_SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "overlap", "events", "receipts")
 
 if TYPE_CHECKING:
     from quire.transfer import Tls  # needs msgspec, which others do without
@@ -42,10 +42,12 @@ class EngineConfig:
     reuse: bool = True
     partial_reuse: bool = True
     wait_for_reuse: bool = True  # a request may wait a step for a prefix that another is computing
+    overlap: bool = False  # prepare a step while the one before it computes, and read its tokens one step late
     max_waiting: int = 1024  # runs in the engine at the same time; more are refused
     max_unread: int = 4096  # unread pieces of one stream; a run with more is ended
     events: bool = False  # record what a Publisher tells routers
     receipts: bool = False  # every run says why it reused no more of its prompt (`run.receipt`)
+    receipt_chunks: int = 0  # of text that receipts find again behind another beginning, as in CacheConfig
     rank: int = 0  # of this engine among data-parallel ones, as events say it
     event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes, shared by engines behind one router
     disk_pages: int | Sequence[int] = 0  # slots on disk, behind host memory; what is there lasts (Engine(disk=...))
@@ -129,7 +131,7 @@ class EngineConfig:
             max_length=self.max_length, max_chunk=self.longest_chunk, reuse=self.reuse,
             partial_reuse=self.partial_reuse, events=self.events, rank=self.rank,
             event_seed=self.event_seed, receipts=self.receipts, lasting=tiers[-1].slow, eviction=self.eviction,
-            eviction_cost=self.eviction_cost,
+            eviction_cost=self.eviction_cost, receipt_chunks=self.receipt_chunks,
         )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ class Incoming:
         branches = {branch.id: branch for branch in self.candidates(turn, left)}
         with self._cache.claim([self._prepared(branch) for branch in branches.values()]) as claims:
             turn.refused = [RefusedBranch(branches[refusal.request.id], refusal) for refusal in claims.refused]
-            turns = self._leave_out(claims, branches)
+            turns = self._leave_out(turn, claims, branches)
             going = sorted(prompts, key=turns.__getitem__)
             first = min((self._key(branches[claim.request.id]) for claim in claims), default=None)
             early = going if first is None else [branch for branch in going if turns[branch] <= first]
@@ -131,7 +131,7 @@ class Incoming:
             branch.prepared = self._cache.prepare(branch.request())
         return branch.prepared
 
-    def _leave_out(self, claims: Claims, branches: Branches) -> dict[Branch, TurnKey]:
+    def _leave_out(self, turn: Turn, claims: Claims, branches: Branches) -> dict[Branch, TurnKey]:
         """Who shares a prefix with a prompt that is computed in this very step waits for it, and reuses it then.
 
         When each prompt under way has its turn: one that another waits for has that one's, if it is earlier.
@@ -143,8 +143,14 @@ class Incoming:
         mates: list[tuple[Branch | None, Prepared, Span]] = []
         for branch in sorted(turns, key=turns.__getitem__):
             if (one := branch.sequence) is not None:
-                part = _part(one.prepared, Span(one.computed, one.prompt_end), chunk)
-                mates.append((branch, one.prepared, part))
+                part = _part(one.prepared, Span(one.ran, one.prompt_end), chunk)
+                mates.append((branch, one.prepared, Span(one.computed, part.end)))
+        if turn.in_flight and claims:  # prompts whose last part is not committed yet
+            last = [branch.sequence for branch in (*self._queues.ready, *self._queues.unread)]
+            mates += [
+                (None, one.prepared, Span(one.computed, one.prompt_end))
+                for one in last if one is not None and one.computed < one.prompt_end
+            ]  # fmt: skip
         for claim in list(claims):
             mate = next((one for one in mates if claim.gains_from(one[1], one[2])), None)
             if mate is None:
@@ -189,6 +195,9 @@ class Incoming:
         victim = giver(queues.holders, branch, more) or mate_of(queues.held, branch)
         if victim is None or victim in turn.admitted:
             return False
+        if turn.in_flight:
+            turn.must_read = True
+            return False
         queues.preempt(victim)
         turn.works.pop(victim, None)
         turn.made_way = True
@@ -197,7 +206,7 @@ class Incoming:
 
 def _wanted(going: list[Branch], chunk: int) -> int:
     """Tokens that these prompts can compute in one step."""
-    return sum(min(chunk, one.prompt_end - one.computed) for one in [branch.sequence for branch in going] if one)
+    return sum(min(chunk, one.prompt_end - one.ran) for one in [branch.sequence for branch in going] if one)
 
 
 def _num_tokens(batch: Batch) -> int:

@@ -1,11 +1,11 @@
 """Queues: where every branch is, and the only moves from one place to another. Decides nothing; knows no model.
 
-    wait -> waiting --seat--> prompts --leave_step--> its logits are read --go_on--> ready --leave_step--> ...
-               ^                 ^                         '--hold--> held             |
-               |                 '------------------ compute_again --------------------|
-               '----- lose_pages, preempt: from prompts, ready and held ---------------'
+    wait -> waiting --seat--> prompts --launch--> unread --leave_step--> its token is here --go_on--> ready --launch->
+               ^                 ^          '--> ready, ahead of its token     '--hold--> held
+               |                 '------------------ compute_again: from ready and unread
+               '----- lose_pages, preempt: from prompts, ready, unread and held
 
-A branch is in one place at most, and in none while its logits are read. Others look at the four places; only the
+A branch is in one place at most, and in none while its logits are looked at. Others look at the five places; only the
 methods here change them.
 """
 
@@ -30,21 +30,23 @@ class Queues:
         self._waiting: list[Branch] = []
         self._prompts: dict[Branch, None] = {}
         self._ready: dict[Branch, None] = {}
+        self._unread: dict[Branch, None] = {}
         self._held: dict[Branch, None] = {}
         self.waiting: Sequence[Branch] = self._waiting  # no pages; those of a tenant in its own order
         self.prompts: KeysView[Branch] = self._prompts.keys()  # pages, and prompt tokens to compute
         self.ready: KeysView[Branch] = self._ready.keys()  # pages, and one new token to compute
+        self.unread: KeysView[Branch] = self._unread.keys()  # pages; a step in flight makes the token it waits for
         self.held: KeysView[Branch] = self._held.keys()  # pages; a beam whose mates are not as far
         self.num_preemptions = 0
 
     def __repr__(self) -> str:
-        places = (self.waiting, self.prompts, self.ready, self.held)
-        return "Queues({} wait, {} prompts, {} ready, {} held)".format(*map(len, places))
+        places = (self.waiting, self.prompts, self.ready, self.unread, self.held)
+        return "Queues({} wait, {} prompts, {} ready, {} unread, {} held)".format(*map(len, places))
 
     @property
     def holders(self) -> list[Branch]:
         """Branches with pages."""
-        return [*self._held, *self._prompts, *self._ready]
+        return [*self._held, *self._prompts, *self._ready, *self._unread]
 
     # -- without pages -----------------------------------------------------------------------------------------------
 
@@ -72,17 +74,26 @@ class Queues:
         self._end_wait(branch)
         self._prompts[branch] = None
 
+    def launch(self, branch: Branch) -> None:
+        """A step that is on its way makes its next token. It goes on ahead of it, or waits until that is read."""
+        branch.ahead += 1
+        self.leave_step(branch)
+        self.go_on(branch)
+
     def leave_step(self, branch: Branch) -> None:
         """Its logits are here: where it goes next depends on them."""
         self._prompts.pop(branch, None)
         self._ready.pop(branch, None)
+        self._unread.pop(branch, None)
 
     def go_on(self, branch: Branch) -> None:
         """It has a new token, which the next step computes; without pages it waits for some."""
-        if branch.sequence is not None:
+        if branch.sequence is None:
+            self.wait(branch)
+        elif branch.may_go_on:
             self._ready[branch] = None
         else:
-            self.wait(branch)
+            self._unread[branch] = None
 
     def hold(self, beam: Branch) -> None:
         """A beam has its scores, and waits for those of its mates."""
@@ -94,7 +105,7 @@ class Queues:
 
     def compute_again(self, branch: Branch) -> None:
         """It has lost some of what it had computed, and its pages are there."""
-        self._ready.pop(branch, None)
+        self.leave_step(branch)
         self._prompts[branch] = None
 
     # -- pages that go -----------------------------------------------------------------------------------------------
@@ -110,17 +121,17 @@ class Queues:
 
     def lose_pages(self, branch: Branch) -> None:
         """Its pages are gone; unless it has just delivered, it waits for new ones."""
-        branch.sequence, branch.drafts = None, NO_DRAFTS
+        branch.sequence, branch.drafts, branch.ahead = None, NO_DRAFTS, 0
         delivered = branch in self._held
-        for place in (self._held, self._prompts, self._ready):
-            place.pop(branch, None)
+        self._held.pop(branch, None)
+        self.leave_step(branch)
         if not delivered:
             self.wait(branch)
 
     def remove(self, branch: Branch) -> None:
         """It wants nothing any more."""
         branch.end_prefetch()
-        for place in (self._prompts, self._ready, self._held):
-            place.pop(branch, None)
+        self._held.pop(branch, None)
+        self.leave_step(branch)
         if branch.sequence is None and branch in self._waiting:
             self._end_wait(branch)

@@ -1,14 +1,21 @@
-"""Reading logits: which tokens each branch of a step would go on with. Knows no cache and no scheduler."""
+"""Reading logits: which tokens each branch of a step would go on with. Knows no cache and no scheduler.
+
+    choose_tokens: logits -> tokens, where the model computes      UnreadTokens.read: -> on the host, when it asks
+
+Only `read` waits for the device: a next step may take the tokens before.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from quire.core.records.span import Span
-from quire.engine.sampling.sample import log_probs, sample
+from quire.engine.model.on_device import on_device
+from quire.engine.sampling.sample import BROKEN, broken, choose, log_probs
 from quire.engine.sampling.sample_row import SampleRow
 from quire.engine.sampling.token_logprobs import TokenLogprobs, logprobs_of
 from quire.engine.step.runs.branch import Branch
@@ -22,52 +29,105 @@ class NextTokens(NamedTuple):
     tokens: dict[Branch, list[int]]  # one per position of a branch; at a fork one per answer
     logprobs: dict[Branch, list[TokenLogprobs]]  # of these tokens, where they were asked for
     scores: dict[Branch, torch.Tensor]  # of beams the log-probabilities of all tokens
+    unusable: list[Branch]  # their logits are not numbers; of their runs there is nothing else here
 
 
-def read_logits(branches: list[Branch], rows: LogitRows, logits: torch.Tensor) -> NextTokens:
-    """For every branch; InputError when some of the logits are not numbers."""
-    beams = [branch for branch in branches if branch.run.beams is not None]
-    scores: dict[Branch, torch.Tensor] = {}
-    if beams:
-        table = log_probs(logits[[rows[beam].start for beam in beams]])
-        scores = dict(zip(beams, table, strict=True))
-    tokens, logprobs = _sampled([branch for branch in branches if branch not in scores], rows, logits)
-    for branch in branches:
-        if branch.run.keeps_logits:
-            branch.run.logits = logits[rows[branch].end - 1].float().cpu()
-    return NextTokens(tokens, logprobs, scores)
+class UnreadTokens:
+    """The tokens of a step, chosen on its device. `tokens` are there, `places` says which a branch's are."""
+
+    __slots__ = ("_branches", "_logits", "_on_host", "_ready", "_rows", "places", "tokens")
+
+    def __init__(
+        self, branches: Sequence[Branch], rows: LogitRows, logits: torch.Tensor, tokens: torch.Tensor,
+        places: dict[Branch, slice],
+    ) -> None:  # fmt: skip
+        kept = any(one.run.keeps_logits or one.run.beams or one.run.sampling.logprobs is not None for one in branches)
+        self._branches, self._rows, self._logits = list(branches), rows, logits if kept else None
+        self.tokens, self.places = tokens, places
+        self._on_host, self._ready = tokens, None
+        if tokens.device.type == "cuda":
+            self._on_host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
+            self._on_host.copy_(tokens, non_blocking=True)
+            self._ready = torch.cuda.Event()
+            self._ready.record(torch.cuda.current_stream(tokens.device))
+
+    def read(self, wanted: set[Branch]) -> NextTokens:
+        """Wait for the device; what the logits say for these branches."""
+        if self._ready is not None:
+            self._ready.synchronize()
+        ids: list[int] = self._on_host.tolist()
+        branches = [branch for branch in self._branches if branch in wanted]
+        unusable = self._unusable(branches, ids)
+        failed = {branch.run.id for branch in unusable}
+        good = [branch for branch in branches if branch.run.id not in failed]
+        tokens = {branch: ids[self.places[branch]] for branch in good if branch in self.places}
+        return NextTokens(tokens, self._logprobs(tokens), self._scores(good), unusable)
+
+    def _unusable(self, branches: list[Branch], ids: list[int]) -> list[Branch]:
+        beams = [branch for branch in branches if branch.run.beams is not None]
+        bad: set[int] = set()
+        if beams and self._logits is not None:
+            bad = set(broken(self._logits))
+        return [
+            branch for branch in branches
+            if (BROKEN in ids[self.places[branch]] if branch in self.places else self._rows[branch].start in bad)
+        ]  # fmt: skip
+
+    def _scores(self, branches: list[Branch]) -> dict[Branch, torch.Tensor]:
+        """Of beams; and logits where a run keeps them."""
+        if self._logits is None:
+            return {}
+        for branch in branches:
+            if branch.run.keeps_logits:
+                branch.run.logits = self._logits[self._rows[branch].end - 1].float().cpu()
+        beams = [branch for branch in branches if branch.run.beams is not None]
+        if not beams:
+            return {}
+        table = log_probs(self._logits[[self._rows[beam].start for beam in beams]])
+        return dict(zip(beams, table, strict=True))
+
+    def _logprobs(self, tokens: dict[Branch, list[int]]) -> dict[Branch, list[TokenLogprobs]]:
+        """Of all who asked, in one go."""
+        asked = [branch for branch in tokens if branch.run.sampling.logprobs is not None]
+        if not asked or self._logits is None:
+            return {}
+        chosen = [max(0, token) for branch in asked for token in tokens[branch]]  # no token: there is no run any more
+        rows = [row for branch in asked for row in _logit_rows(branch, self._rows[branch])]
+        counts = [branch.run.sampling.logprobs or 0 for branch in asked for _ in tokens[branch]]
+        logprobs = iter(logprobs_of(self._logits[rows], chosen, counts))
+        return {branch: [next(logprobs) for _ in tokens[branch]] for branch in asked}
 
 
-def _sampled(
-    branches: list[Branch], rows: LogitRows, logits: torch.Tensor
-) -> tuple[dict[Branch, list[int]], dict[Branch, list[TokenLogprobs]]]:
+def choose_tokens(branches: Sequence[Branch], rows: LogitRows, logits: torch.Tensor) -> UnreadTokens:
+    """For every branch but beams, whose tokens depend on each other; without waiting for the device."""
     wanted: list[SampleRow] = []
-    places: list[int] = []
-    ends: list[int] = []
+    read: list[int] = []
+    places: dict[Branch, slice] = {}
     for branch in branches:
-        first, last = rows[branch].start, rows[branch].end
-        run, made = branch.run, branch.length - len(branch.run.prompt)
-        if splits(branch):
-            mask = None if branch.mask is None else branch.mask.words()
-            wanted += [
-                SampleRow(run.sampling, run.seed, nth, made, run.rules, mask=mask) for nth in range(run.sampling.n)
-            ]
-            places += [first] * run.sampling.n
-        else:
-            if run.rules is None and branch.mask is None:
-                wanted += [SampleRow(run.sampling, run.seed, branch.index, made + nth) for nth in range(last - first)]
-            else:
-                wanted += _ruled_rows(branch, made, last - first)
-            places += range(first, last)
-        ends.append(len(places))
-    if not places:
-        return {}, {}
-    whole = places == list(range(len(logits)))
-    table = logits if whole else logits[torch.tensor(places, device=logits.device)]
-    tokens = sample(table, wanted)
-    spans = dict(zip(branches, map(slice, [0, *ends], ends), strict=True))
-    logprob_spans = {branch: span for branch, span in spans.items() if branch.run.sampling.logprobs is not None}
-    return {branch: tokens[span] for branch, span in spans.items()}, _logprobs(table, tokens, logprob_spans)
+        if branch.run.beams is None:
+            first = len(wanted)
+            wanted += _sample_rows(branch, len(rows[branch]))
+            read += _logit_rows(branch, rows[branch])
+            places[branch] = slice(first, len(wanted))
+    whole = read == list(range(len(logits)))
+    table = logits if whole or not read else logits[on_device(read, logits.device)]
+    return UnreadTokens(branches, rows, logits, choose(table, wanted), places)
+
+
+def _logit_rows(branch: Branch, rows: Span) -> list[int]:
+    """Where each of its tokens is chosen: at a fork all from one row."""
+    return [rows.start] * branch.run.sampling.n if branch.splits else list(range(rows.start, rows.end))
+
+
+def _sample_rows(branch: Branch, count: int) -> list[SampleRow]:
+    """How its tokens are chosen: behind its answer, behind a token that is not read yet, and behind each draft."""
+    run, made = branch.run, branch.length - len(branch.run.prompt) + branch.ahead
+    if branch.splits:
+        mask = None if branch.mask is None else branch.mask.words()
+        return [SampleRow(run.sampling, run.seed, nth, made, run.rules, mask=mask) for nth in range(run.sampling.n)]
+    if run.rules is None and branch.mask is None:
+        return [SampleRow(run.sampling, run.seed, branch.index, made + nth) for nth in range(count)]
+    return _ruled_rows(branch, made, count)
 
 
 def _ruled_rows(branch: Branch, made: int, count: int) -> list[SampleRow]:
@@ -78,20 +138,3 @@ def _ruled_rows(branch: Branch, made: int, count: int) -> list[SampleRow]:
         SampleRow(run.sampling, run.seed, branch.index, made + nth, run.rules, text[: made + nth], mask)
         for nth in range(count)
     ]
-
-
-def _logprobs(table: torch.Tensor, tokens: list[int], asked: dict[Branch, slice]) -> dict[Branch, list[TokenLogprobs]]:
-    """Of all who asked, in one go."""
-    if not asked:
-        return {}
-    places = [place for span in asked.values() for place in range(span.start, span.stop)]
-    counts = [branch.run.sampling.logprobs or 0 for branch, span in asked.items() for _ in range(span.start, span.stop)]
-    chosen = [max(0, tokens[place]) for place in places]  # where rules leave no token there is no run any more
-    logprobs = iter(logprobs_of(table[places], chosen, counts))
-    return {branch: [next(logprobs) for _ in range(span.start, span.stop)] for branch, span in asked.items()}
-
-
-def splits(branch: Branch) -> bool:
-    """Its logits are the first of a run with several answers: each answer goes its own way from here."""
-    run = branch.run
-    return run.sampling.n > 1 and run.beams is None and len(run.branches) == 1 and not run.answers[0].tokens

@@ -10,10 +10,12 @@ Where branches are, and the moves between: queues.py. No request starves: docs/e
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
 from quire.core.cache import Cache
+from quire.core.records.plan import Plan
 from quire.core.records.span import Span
 from quire.core.sequences.setbacks import Setback
 from quire.engine.setup.engine_config import EngineConfig
@@ -29,14 +31,14 @@ from quire.engine.step.runs.tenant import Tenant, TokenKey
 
 
 class Scheduler:
-    """The choice among all branches. `waiting`, `prompts`, `ready` and `held` are those of its queues, to look at."""
+    """The choice among all branches. `waiting`, `prompts`, `ready`, `unread` and `held` are those of its queues."""
 
     def __init__(self, cache: Cache, config: EngineConfig, plans: PlanRunner) -> None:
         self._cache, self._config, self._plans = cache, config, plans
         self.rounds = Rounds(config.max_num_tokens, dict(config.granted), fair=config.scheduling == "fair")
         self.queues = Queues(cache, self.rounds)
         self.waiting, self.prompts = self.queues.waiting, self.queues.prompts
-        self.ready, self.held = self.queues.ready, self.queues.held
+        self.ready, self.unread, self.held = self.queues.ready, self.queues.unread, self.queues.held
         self.num_drafts = 0
         self._incoming = Incoming(cache, config, self.queues, self.rounds, plans)
         self._lacking: list[Branch] = []  # whose prompts could have computed more in the last step
@@ -51,14 +53,15 @@ class Scheduler:
         """Steps that a branch waited for a prefix."""
         return self._incoming.num_waits
 
-    def next_turn(self) -> Turn:
-        """Decide the next step. Plans are under way from the moment they are made."""
-        turn = Turn()
+    def next_turn(self, *, in_flight: bool = False) -> Turn:
+        """Decide the next step. Plans are under way from the moment they are made. `in_flight`: not all before it
+        were read; then no branch loses pages, which would come back too late."""
+        turn = Turn(in_flight=in_flight)
         if self.prompts or self.waiting:
             self.rounds.catch_up(self.prompts)
         self._decode(turn)
         left = self._config.max_num_tokens - turn.num_tokens
-        if self.prompts or self.waiting:
+        if (self.prompts or self.waiting) and not turn.must_read:
             if left > 0:
                 self._lacking = self._incoming.admit(turn, left)
             else:
@@ -76,12 +79,13 @@ class Scheduler:
             if self.prompts or self.waiting:
                 spare -= max(kept, self._kept_from_drafts())
         for branch in ready:
-            guesses = branch.run.sampling.drafts and spare > 0 and branch.mask is None
+            guesses = branch.run.sampling.drafts and spare > 0 and branch.mask is None and _is_new(branch)
             branch.drafts = self._guess(branch, spare) if guesses else NO_DRAFTS
             spare -= len(branch.drafts)
-        counts = [len(branch.drafts) for branch in ready]  # before the first of them takes its drafts back
-        for count in sorted(set(counts), reverse=True):
-            self._grow(turn, [branch for branch, one in zip(ready, counts, strict=True) if one == count])
+        kinds = [(len(branch.drafts), _is_new(branch)) for branch in ready]  # before one of them takes its drafts back
+        for kind in sorted(set(kinds), reverse=True):
+            if not turn.must_read:
+                self._grow(turn, [branch for branch, one in zip(ready, kinds, strict=True) if one == kind])
 
     def _share_tokens(self) -> tuple[list[Branch], int]:
         """Who decodes, and tokens kept for prompts.
@@ -101,7 +105,7 @@ class Scheduler:
             ranks[branch.run.tenant] += 1
         wanted = Counter[Tenant]()
         for branch in lacking:
-            wanted[branch.run.tenant] += branch.length - (branch.sequence.computed if branch.sequence else 0)
+            wanted[branch.run.tenant] += branch.length - (branch.sequence.ran if branch.sequence else 0)
         kept = sum(min(count, max(0, share - ranks[tenant])) for tenant, count in wanted.items())
         kept = min(kept, budget - len(first))
         return first + beyond[: budget - len(first) - kept], kept
@@ -119,23 +123,31 @@ class Scheduler:
         return lookup(branch.tokens, count, sampling.ngram) if count > 0 else NO_DRAFTS
 
     def _grow(self, turn: Turn, branches: list[Branch]) -> None:
-        """Slots for one token and equally many drafts each, all in one call."""
+        """Slots for one token and equally many drafts each, all in one call. Of all or of none the token is new."""
         while some := [branch for branch in branches if branch in self.ready]:
-            rows = np.array([branch.sequence.row for branch in some if branch.sequence], np.int32)
-            tokens = np.array([[branch.tokens[-1], *branch.drafts] for branch in some], np.int32)
-            plan = self._cache.grow(rows, tokens)
+            plan = self._hand_out(some)
             if plan is not None:
                 self._plans.carry(plan)
                 break
-            if tokens.shape[1] > 1:
+            if len(some[0].drafts):
                 for branch in some:  # no sequence gives up pages for drafts
                     branch.drafts = NO_DRAFTS
+            elif turn.in_flight:
+                turn.must_read = True
+                return
             elif not self._make_room(turn, some[-1]):
                 branches = some[:-1]  # another's pages come back later: it waits
         for branch in some:
-            extra = len(branch.drafts)
+            extra, start = len(branch.drafts), branch.length + branch.ahead - 1
             self.num_drafts += extra
-            turn.works[branch] = Work(branch, Span(branch.length - 1, branch.length + extra), 1 + extra)
+            turn.works[branch] = Work(branch, Span(start, start + 1 + extra), 1 + extra)
+
+    def _hand_out(self, branches: list[Branch]) -> Plan | None:
+        """New tokens and drafts, or only a place: the token is there, or follows when its step is committed."""
+        rows = np.array([branch.sequence.row for branch in branches if branch.sequence], np.int32)
+        if not _is_new(branches[0]):
+            return self._cache.grow(rows)
+        return self._cache.grow(rows, np.array([[one.tokens[-1], *one.drafts] for one in branches], np.int32))
 
     def _make_room(self, turn: Turn, asking: Branch) -> bool:
         """Preempt who gives way first; False when only the asking one holds pages."""
@@ -185,14 +197,18 @@ class Scheduler:
         """The branch whose pages these are; None: of one that ended, or that another still reads."""
         return next((branch for branch in self.queues.holders if branch.sequence is sequence), None)
 
-    def set_back(self, setback: Setback, turn: Turn) -> None:
-        """A failed move has changed a promise: the branch computes what it lost again, or waits for new pages."""
+    def set_back(self, setback: Setback, turn: Turn, flies: Callable[[Branch], bool]) -> None:
+        """A failed move has changed a promise: the branch computes what it lost again, or waits for new pages. So does
+        one that `flies`: what steps in flight make of it counts nothing."""
         branch = self.holder(setback.holder)
         if branch is None:
             return
         turn.works.pop(branch, None)
         if setback.lost:
             self.queues.lose_pages(branch)
+            return
+        if flies(branch):
+            self.queues.preempt(branch)
             return
         assert branch.sequence is not None
         if len(branch.drafts):
@@ -202,3 +218,8 @@ class Scheduler:
             self.queues.preempt(branch)  # its next token is not in its sequence: it cannot just go on from there
         else:
             self.queues.compute_again(branch)
+
+
+def _is_new(branch: Branch) -> bool:
+    """The cache has all its tokens but the last. Else it has that one too, or a step in flight makes it."""
+    return not branch.ahead and branch.sequence is not None and branch.sequence.length < branch.length

@@ -18,6 +18,17 @@ class StepReport:
 
 
 @dataclass(slots=True)
+class OverlapCounts:
+    """What running ahead has done."""
+
+    num_steps: int = 0  # launched while another was in flight
+    num_ahead: int = 0  # tokens computed of which the host had not read the one before
+    num_waits: int = 0  # steps that an answer sat out: the host had to read its token first
+    num_drains: int = 0  # times that all was read before the next step was decided
+    num_dropped: int = 0  # rows computed in vain: their answer had ended, or lost its pages
+
+
+@dataclass(slots=True)
 class Stats:
     """Sums over all steps."""
 

@@ -45,7 +45,9 @@ class ReplicaConfig:
     show_tokens: bool = False  # whether the live page shows prompts
     eviction: Eviction = "auto"  # which idle page goes first, as in CacheConfig
     eviction_cost: EvictionCost = "tokens"  # likewise
+    receipt_chunks: int = 0  # likewise
     scheduling: Scheduling = "fair"  # as in EngineConfig
+    overlap: bool = False  # likewise
     granted: tuple[tuple[str, int], ...] = ()  # priorities of tenants, as in EngineConfig
     generation: int = 0  # another number makes other replicas: a rolling restart
 
@@ -63,8 +65,8 @@ class Replica:
         model = load(place, device=config.device, dtype=config.dtype)
         fields: dict[str, Any] = {
             "max_waiting": config.max_requests, "events": True, "receipts": True, "eviction": config.eviction,
-            "eviction_cost": config.eviction_cost,
-            "scheduling": config.scheduling, "granted": config.granted,
+            "eviction_cost": config.eviction_cost, "receipt_chunks": config.receipt_chunks,
+            "scheduling": config.scheduling, "granted": config.granted, "overlap": config.overlap,
         }  # fmt: skip
         if config.event_seed:
             fields["event_seed"] = config.event_seed

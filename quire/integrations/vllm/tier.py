@@ -1,8 +1,9 @@
-"""QuireTier: Quire's disk below vLLM's own host cache. Needs vLLM; decides nothing.
+"""QuireTier: Quire's disk, a shared store or both below vLLM's own host cache. Needs vLLM; decides nothing.
 
     "kv_connector": "OffloadingConnector", "kv_connector_extra_config": {"spec_name": "TieringOffloadingSpec",
         "cpu_bytes_to_use": ..., "secondary_tiers": [{"type": "QuireTier",
-            "module_path": "quire.integrations.vllm.tier", "folder": "/mnt/nvme/quire", "bytes": "500GB"}]}
+            "module_path": "quire.integrations.vllm.tier", "folder": "/mnt/nvme/quire", "bytes": "500GB",
+            "shared": "redis://cache.example:6379/0"}]}
 
 docs/plugs.md says what it gives and what was run.
 """
@@ -20,7 +21,7 @@ from quire.integrations.vllm.plugs.versions import check_plug_version
 
 try:
     import vllm
-    from vllm.v1.kv_offload.base import LookupResult, Medium, RequestOffloadingContext
+    from vllm.v1.kv_offload.base import LookupResult, Medium, RequestOffloadingContext, ScheduleEndContext
     from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 except ImportError as missing:
     cure = "run it inside the environment of vLLM 0.32 or 0.33: pip install 'quire-kv[disk]' there"
@@ -32,7 +33,7 @@ log = logging.getLogger("vllm.quire")
 
 
 class QuireTier(SecondaryTierManager):  # type: ignore[misc]  # vLLM is not there when types are checked
-    """A disk that is bounded, checksummed, and still there after a `kill -9`."""
+    """Pages that are bounded, checksummed, and still there after a `kill -9`."""
 
     medium: ClassVar[Any] = Medium.STORAGE
 
@@ -46,11 +47,19 @@ class QuireTier(SecondaryTierManager):  # type: ignore[misc]  # vLLM is not ther
         self.tier = KeyTier(
             primary_kv_view, read, lambda size: tier_print(config, size, vllm.__version__, read.namespace)
         )
-        log.info("QuireTier: %d pages are there in %s", len(self.tier.disk), read.folder)
+        if self.tier.disk is not None:
+            log.info("QuireTier: %d pages are there in %s", len(self.tier.disk), read.folder)
+        if self.tier.store is not None:
+            log.info("QuireTier: pages are shared through %s", self.tier.store.client.store.name)
 
     def lookup(self, key: Any, req_context: Any) -> LookupResult:
-        """Whether the disk has it: known in memory, at once."""
-        return LookupResult.HIT if self.tier.has(key) else LookupResult.MISS
+        """Whether the disk has it, known at once; or the store, which is asked after the step."""
+        there = self.tier.has(key, req_context.req_id)
+        return LookupResult.RETRY if there is None else LookupResult.HIT if there else LookupResult.MISS
+
+    def on_schedule_end(self, context: ScheduleEndContext) -> None:
+        """The store is asked for all that the step looked up."""
+        self.tier.flush()
 
     def submit_store(self, job_metadata: TransferJob) -> None:
         """Rows of the host cache go to the disk."""
@@ -87,4 +96,4 @@ class QuireTier(SecondaryTierManager):  # type: ignore[misc]  # vLLM is not ther
     def shutdown(self) -> None:
         """End the threads; the pages stay."""
         if not self.tier.close():
-            log.warning("QuireTier: the disk does not answer; what came since the last fence may be lost")
+            log.warning("QuireTier: disk or store does not answer; what came since the last fence may be lost")

@@ -51,7 +51,7 @@ class EngineCollector(Collector):
     def _queues(self, engine: Engine) -> Iterator[Metric]:
         loop, scheduler, made = self._llm.loop, engine.scheduler, self._made
         waiting, inside = len(scheduler.waiting), len(engine.runs)
-        running = len(scheduler.ready) + len(scheduler.prompts) + len(scheduler.held)
+        running = len(scheduler.queues.holders)
         yield made.gauge("vllm:num_requests_running", "Answers that have pages.", running)
         yield made.gauge("vllm:num_requests_waiting", "Answers without pages.", waiting)
         yield made.gauge("quire:runs", "Runs inside the engine.", inside)
@@ -67,6 +67,11 @@ class EngineCollector(Collector):
         yield made.count("vllm:num_preemptions", "Answers that lost their pages.", scheduler.num_preemptions)
         yield made.count("quire:setbacks", "Promises that failed moves have changed.", stats.num_setbacks)
         yield made.count("quire:reuse_waits", "Steps that a prompt waited for a prefix.", scheduler.num_waits)
+        overlap = engine.in_flight.counts
+        yield made.count("quire:steps_overlapped", "Steps launched before the last was read.", overlap.num_steps)
+        yield made.count("quire:token_waits", "Steps that answers sat out for a token.", overlap.num_waits)
+        yield made.count("quire:drains", "Times that all steps were read before the next.", overlap.num_drains)
+        yield made.count("quire:dropped_tokens", "Tokens computed in vain behind an end.", overlap.num_dropped)
         spent: dict[tuple[str, ...], float] = {(part,): seconds for part, seconds in dict(stats.seconds).items()}
         yield made.counts("quire:step_seconds", "Seconds of steps, by part.", ("part",), spent)
 

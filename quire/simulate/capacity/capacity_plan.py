@@ -27,6 +27,7 @@ from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.simulate.setup.slow_pace import DISK
 
 GB = 10**9
+LONGEST_CURRENCY = 12  # characters
 MOST_OFF = 0.25  # of a measured first token: what a prediction may be off
 
 
@@ -148,6 +149,12 @@ class Search:
     prices: Prices = Prices()
     router: RouterName = "exact"
     most_workers: int = 64
+    currency: str = ""  # of the prices, as it is shown
+
+    def __post_init__(self) -> None:
+        name = self.currency
+        if len(name) > LONGEST_CURRENCY or not name.isprintable() or name != name.strip():
+            raise InputError(say(f"currency {name[:20]!r}", "it is not the name of one", "write EUR, or $"))
 
 
 def find_plan(

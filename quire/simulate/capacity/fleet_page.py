@@ -59,11 +59,12 @@ def answer(results: Sequence[FleetResult]) -> str:
         lines = answer_lines(results)
         return lines[0] if lines else "No fleet could run."
     points = [(exact.hit_rate - blind.hit_rate) * 100 for exact, blind in pairs]
-    counts = [exact.workers for exact, _ in pairs]
-    return (
-        f"With {min(counts)} to {workers_text(max(counts))} a router that knows what is cached hits "
-        f"{min(points):+.1f} to {max(points):+.1f} points more than {pairs[0][1].router}."
-    )
+    counts, other = [exact.workers for exact, _ in pairs], pairs[0][1].router
+    who = f"with {min(counts)} to {workers_text(max(counts))} a router that knows what is cached hits"
+    if not any(map(_shows, points)):
+        return f"No difference: {who} as much as {other}."
+    sign = "+" if min(points) < 0 else ""
+    return f"W{who[1:]} {min(points):{sign}.1f} to {max(points):{sign}.1f} points more than {other}."
 
 
 def answer_lines(results: Sequence[FleetResult]) -> list[str]:
@@ -75,12 +76,22 @@ def answer_lines(results: Sequence[FleetResult]) -> list[str]:
             continue
         exact, blind = pair
         points = (exact.hit_rate - blind.hit_rate) * 100
-        lines.append(
-            f"{workers_text(count)}: a router that knows what is cached hits {points:+.1f} points more than "
-            f"{blind.router}, and its p95 first token is {time_text(exact.ttft(95))} instead of "
-            f"{time_text(blind.ttft(95))}."
-        )
+        lines.append(f"{workers_text(count)}: {_beside(points, exact, blind)}")
     return lines
+
+
+def _shows(points: float) -> bool:
+    """Whether a difference is left when it is printed."""
+    return abs(points) >= 0.05
+
+
+def _beside(points: float, exact: FleetResult, blind: FleetResult) -> str:
+    soon, late = time_text(exact.ttft(95)), time_text(blind.ttft(95))
+    if not _shows(points) and soon == late:
+        return f"no difference between a router that knows what is cached and {blind.router}."
+    more = f"{abs(points):.1f} points {'more' if points > 0 else 'less'} than" if _shows(points) else "as much as"
+    times = f"the same p95 first token, {soon}" if soon == late else f"a p95 first token of {soon} instead of {late}"
+    return f"a router that knows what is cached hits {more} {blind.router}, with {times}."
 
 
 def _pair(results: Sequence[FleetResult], count: int) -> tuple[FleetResult, FleetResult] | None:
@@ -117,21 +128,22 @@ def _counts(results: Sequence[FleetResult]) -> list[int]:
 
 def render(name: str, results: Sequence[FleetResult], settings: ReplaySettings, warnings: Sequence[str] = ()) -> str:
     """The whole page; `warnings` are those that are not about a single fleet."""
-    first, shown = answer(results), answer_lines(results)
+    first = answer(results)
+    rest = [line for line in answer_lines(results) if line != first]
     facts = story.settings({"settings": settings.to_json()})
     routers = [(router, _WHO[router]) for router in _WHO if any(one.router == router for one in results)]
     parts = [
-        html.answer(f"Fleets for {name}", first),
+        html.answer(first),
         *(html.warning(line) for line in (*warnings, *warning_lines(results))),
         html.figure(hit_plot(results)),
-        html.bullets(line for line in shown if line != first),
+        *([html.card([html.bullets(rest)], "By the number of workers")] if rest else []),
         html.folded("First tokens", [html.paragraph(f"{NOTE[0].upper()}{NOTE[1:]}.", "soft"),
                                      html.figure(first_token_plot(results))]),
         html.folded("Every fleet", [html.table(HEAD, rows(results), words=2), html.paragraph(LEGEND, "soft")]),
         html.folded("The routers", [html.table([], routers, words=2)]),
         html.folded("Settings of a worker", [html.table([], facts, words=2)]),
     ]  # fmt: skip
-    return html.whole_page(f"Quire fleet: {name}", parts)
+    return html.whole_page(f"Fleets for {name}", parts)
 
 
 def hit_plot(results: Sequence[FleetResult]) -> Plot:
@@ -139,9 +151,8 @@ def hit_plot(results: Sequence[FleetResult]) -> Plot:
     note = "Share of the prompt tokens that were not computed, by the number of workers that share the traffic."
     xs = sorted({*_counts(results)})
     series = _series(results, xs, lambda one: one.hit_rate)
-    top = max([value for one in series for value in one.values if value is not None], default=0.0) or 1.0
     return Plot(
-        "hits", "Hit rate over workers", note, xs, series, top=top, say=percent_text, say_x=count_text,
+        "hits", "Hit rate over workers", note, xs, series, top=1.0, say=percent_text, say_x=count_text,
         log_x=xs[-1:] != xs[:1], dots=True, x_ticks=_x_ticks(xs),
     )  # fmt: skip
 

@@ -23,7 +23,6 @@ from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.simulate.show.number_format import bytes_text, count_text, share_text, ticks, time_text, value_text
 from quire.simulate.show.svg import Plot, PlotSeries
 
-HEAD = ("fleet", "an hour", "first token", "hit rate", "load")
 BELOW, ABOVE = 8, 4  # fleets of the table on the screen that are cheaper than the chosen one, and that are not
 TOO_LATE, BEST = "too late", "the cheapest"
 _COLOURS = {TOO_LATE: "cbad", "soon enough": "c1", BEST: "cgood"}
@@ -71,7 +70,8 @@ class ShownPlan:
         result = chosen.result
         assert result is not None
         return (
-            f"Cheapest for a {self.objective}: {fleet_text(chosen)}, {chosen.price:.2f} an hour. Predicted: "
+            f"Cheapest for a {self.objective}: {fleet_text(chosen)}, "
+            f"{money_text(chosen.price, self.search.currency)} an hour. Predicted: "
             f"{outcome(chosen, self.plan.objective)}, {share_text(result.hit_rate)} hit, "
             f"{share_text(result.offered_load, 0)} of its prefill rate used."
         )
@@ -106,6 +106,16 @@ def _rounded_up(seconds: float) -> float:
     """To two digits, and never less."""
     digits = 1 - floor(log10(seconds)) if seconds else 0
     return round(ceil(seconds * 10.0**digits - 1e-9) / 10.0**digits, max(digits, 0))
+
+
+def head(currency: str) -> tuple[str, ...]:
+    """Of a table of fleets."""
+    return "fleet", f"{currency} an hour".strip(), "first token", "hit rate", "load"
+
+
+def money_text(amount: float, currency: str) -> str:
+    """3.00 EUR; $ stands before it."""
+    return f"${amount:,.2f}" if currency == "$" else f"{amount:,.2f} {currency}".strip()
 
 
 def fleet_text(tried: Tried) -> str:
@@ -149,6 +159,7 @@ def assumed(search: Search, measured: MeasuredEngine | None) -> dict[str, Any]:
         "prefill_tokens_per_second": pace.prefill_tokens_per_second,
         "decode_ms": pace.decode_ms,
         "decode_ms_per_sequence": pace.decode_ms_per_sequence,
+        **({"currency": search.currency} if search.currency else {}),
         "prices_per_hour": {field.name: getattr(search.prices, field.name) for field in fields(Prices)},
         "router": search.router,
         "model": search.memories[0].shape,
@@ -171,16 +182,34 @@ def render(name: str, shown: ShownPlan) -> str:
     same = {key: value for key, value in search.memories[0].to_json().items() if key != "memory"}
     facts = assumed_rows(search, shown.measured)
     parts = [
-        html.answer(f"Plan for {name}", shown.answer()),
+        html.answer(shown.answer()),
         *([html.warning(story.UNSHARED)] if shown.lengths_only else []),
+        html.tiles(_tiles(shown)),
         *([html.figure(plot(shown))] if plan.tried else []),
-        html.bullets(_told(shown)),
+        html.card([html.bullets(_told(shown))], "What to know"),
         html.folded("What it assumes", [html.table([], facts, words=2)]),
         html.folded(f"All {count_text(len(plan.tried))} fleets that were tried",
-                    [html.table(HEAD, rows(plan.tried, plan.objective)), html.paragraph(f"Load: {LOAD}.", "soft")]),
+                    [html.table(head(search.currency), rows(plan.tried, plan.objective)),
+                     html.paragraph(f"Load: {LOAD}.", "soft")]),
         html.folded("Settings they share", [html.table([], story.settings({"settings": same}), words=2)]),
     ]  # fmt: skip
-    return html.whole_page(f"Quire plan: {name}", parts)
+    return html.whole_page(f"Plan for {name}", parts)
+
+
+def _tiles(shown: ShownPlan) -> list[tuple[str, str, str]]:
+    """What the page shows large."""
+    tried = ("Tried", count_text(len(shown.plan.tried)), "fleets")
+    if shown.chosen is None or shown.chosen.result is None:
+        return [tried]
+    result, price = shown.chosen.result, shown.chosen.price
+    first = time_text(result.ttft_ms["objective"] / 1000)
+    return [
+        ("Price", money_text(price, shown.search.currency), "an hour"),
+        ("First token", first, f"p{shown.plan.objective.percent:g}, modelled"),
+        ("Hit rate", share_text(result.hit_rate), "of the prompt tokens are reused"),
+        ("Load", share_text(result.offered_load, 0), "of its prefill rate is used"),
+        tried,
+    ]
 
 
 def _told(shown: ShownPlan) -> list[str]:
@@ -197,7 +226,7 @@ def _told(shown: ShownPlan) -> list[str]:
 
 def plot(shown: ShownPlan) -> Plot:
     """Every fleet by its memory and its price: a row for each memory, to the right with more workers."""
-    objective, chosen = shown.plan.objective, shown.chosen
+    objective, chosen, currency = shown.plan.objective, shown.chosen, shown.search.currency
     tried = [one for one in shown.plan.tried if not one.error]
     labels = _memory_labels(shown, tried)
     places = {settings: len(labels) - nth - 0.5 for nth, settings in enumerate(labels)}
@@ -210,14 +239,15 @@ def plot(shown: ShownPlan) -> Plot:
     tiers = " + ".join(tier.name for tier in max((one.fleet.settings.tiers for one in tried), key=len, default=()))
     note = (
         f"A row for each memory of a worker ({tiers}), a dot for each number of workers that was tried, by the price "
-        f"an hour: is its {shown.objective}?"
+        f"an hour{currency and f' in {currency}'}: is its {shown.objective}?"
     )
     return Plot(
         "plan", "Every fleet that was tried", note, prices,
         [PlotSeries(name, values, _COLOURS[name]) for name, values in groups.items() if any(values)],
         kind="points", top=float(len(labels)), say=lambda place: words[place], say_x=_price,
         x_ticks=ticks(0.0, max(prices, default=1.0), 7), y_ticks=list(words),
-        names=[f"{fleet_text(one)}: {one.price:.2f} an hour, {outcome(one, objective)}" for one in tried],
+        names=[f"{fleet_text(one)}: {money_text(one.price, currency)} an hour, {outcome(one, objective)}"
+               for one in tried],
     )  # fmt: skip
 
 

@@ -15,13 +15,12 @@ class MissTally:
     """Tokens by cause, at first admissions."""
 
     def __init__(self, trace: Trace, watched: int | None) -> None:
-        self._named = not trace.unit  # a part of a trace of hash ids says what is before it, too
         self._watched = watched
         self._causes: Counter[str] = Counter()
         self._groups: Counter[tuple[str, str]] = Counter()
         self._parted: Counter[int] = Counter()
-        self._prompts = self._repeated = 0
-        self._seen: set[int] = set()
+        self._again: Counter[tuple[int, int]] = Counter()  # where new text began, and was known text again
+        self._prompts = self._marked = self._equal_after = 0
         self._explained: dict[str, Any] = {}
 
     def add(self, now: float, request: TraceRequest, receipt: Receipt) -> None:
@@ -33,21 +32,19 @@ class MissTally:
                 self._groups[miss.cause, receipt.groups[miss.group]] += miss.num_tokens
             if miss.cause == "new" and (miss.start in self._parted or len(self._parted) < MOST_PLACES):
                 self._parted[miss.start] += 1
-        if self._named:
-            self._count_repeated(request, receipt)
+        self._note_interruption(request, receipt)
         if request.number == self._watched:
             self._explained = {"request": request.number, "line": request.line, "seconds": round(now, 3)}
             self._explained["text"] = explanation(receipt)
 
-    def _count_repeated(self, request: TraceRequest, receipt: Receipt) -> None:
-        """New tokens in parts that an earlier prompt had, behind something else."""
-        first = min([miss.start for miss in receipt.misses if miss.cause == "new"], default=request.length)
-        end = 0
-        for part, size in zip(request.parts.tolist(), request.sizes.tolist(), strict=True):
-            end += size
-            if end > first and part in self._seen:
-                self._repeated += min(size, end - first)
-        self._seen.update(request.parts.tolist())
+    def _note_interruption(self, request: TraceRequest, receipt: Receipt) -> None:
+        """Where a prompt was interrupted, by its text; of a trace of ids by the mark that it brings."""
+        first = next((miss for miss in receipt.misses if miss.cause == "interrupted"), None)
+        if first is not None and (len(self._again) < MOST_PLACES or (first.parted, first.start) in self._again):
+            self._again[first.parted, first.start] += 1
+        if request.interrupted is not None:
+            self._marked += 1
+            self._equal_after += request.interrupted.equal_after
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; empty when nothing was explained."""
@@ -59,9 +56,19 @@ class MissTally:
             "causes": dict(self._causes.most_common()),
             "groups": {f"{cause}, {group}": count for (cause, group), count in self._groups.most_common()},
             "parted_at": {"token": place, "requests": prompts, "of": self._prompts},
-            "repeated_tokens": self._repeated if self._named else None,
+            **self._interruptions(),
             **({"explained": self._explained} if self._explained else {}),
         }
+
+    def _interruptions(self) -> dict[str, Any]:
+        """The place where most prompts were interrupted, and what the trace says of those that its maker compared."""
+        found: dict[str, Any] = {}
+        if self._again:
+            (token, again), count = self._again.most_common(1)[0]
+            found["interrupted_at"] = {"token": token, "again": again, "requests": count, "of": self._prompts}
+        if self._marked:
+            found["marked_interrupted"] = {"requests": self._marked, "equal_tokens": self._equal_after}
+        return found
 
 
 def explanation(receipt: Receipt) -> str:

@@ -20,12 +20,17 @@ class Series:
     def __init__(self, config: CacheConfig, last_arrival: float) -> None:
         self._config = config
         self._rows: dict[str, list[tuple[float, ...]]] = {"admit": [], "step": [], "moved": [], "look": []}
+        self._misses: dict[str, list[tuple[float, int]]] = {}  # by cause
         self._every = last_arrival / BUCKETS
         self.next_look = 0.0
 
     def admit(self, now: float, length: int, tiers: Sequence[int], blocks: Sequence[int]) -> None:
         """A prompt: its tokens, those reused by tier, and by group the blocks reused and asked for."""
         self._rows["admit"].append((now, length, *tiers, *blocks))
+
+    def miss(self, now: float, cause: str, num_tokens: int) -> None:
+        """Tokens of a prompt that were computed, for one reason."""
+        self._misses.setdefault(cause, []).append((now, num_tokens))
 
     def step(self, now: float, admitted: bool, overshoot: int) -> None:
         """A step: a promise kept, or broken by so many tokens."""
@@ -73,6 +78,7 @@ class Series:
                 name: _rate(sums[:, behind + 2 * n], sums[:, behind + 2 * n + 1]) for n, name in enumerate(groups)
             },
             "prompt_tokens": _whole(sums[:, 0]),
+            **self._by_cause(width, count),
             "use_by_tier": {name: looks[2 * n] for n, name in enumerate(tiers)},
             "held_by_tier": {name: looks[2 * n + 1] for n, name in enumerate(tiers)},
             "promises_kept": _whole(kept[:, 0]),
@@ -91,6 +97,18 @@ class Series:
     def _parts(self, name: str, columns: int, width: float, count: int) -> tuple[Int64, NDArray[np.float64]]:
         places, table = self._table(name, columns, width, count)
         return places, table[:, 1:]
+
+    def _by_cause(self, width: float, count: int) -> dict[str, dict[str, list[int]]]:
+        """Tokens of each cause; nothing without receipts."""
+        if not self._misses:
+            return {}
+        most_first = sorted(self._misses, key=lambda cause: -sum(number for _, number in self._misses[cause]))
+        every = {}
+        for cause in most_first:
+            table = np.array(self._misses[cause], np.float64)
+            places = np.minimum((table[:, 0] / width).astype(np.int64), count - 1)
+            every[cause] = _whole(_sums(places, table[:, 1:], count)[:, 0])
+        return {"computed_by_cause": every}
 
     def _last(self, width: float, count: int) -> list[list[float | None]]:
         """Fill of the tiers, last seen in each bucket, or before it."""

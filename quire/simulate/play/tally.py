@@ -120,6 +120,8 @@ class Tally:
         self._costs.add(start, request.length)
         if receipt is not None:
             self._misses.add(now, request, receipt)
+            for miss in receipt.misses:
+                self.series.miss(now, miss.cause, miss.num_tokens)
         pages = [sequence._reuse(group) for group in self._groups]
         tiers = self._by_tier(start, pages[self.measure]) if start else self._no_tokens
         if run.waiting.brought:

@@ -19,6 +19,7 @@ from quire.trace.read.trace import Trace, TraceRequest
 Arrivals = Literal["trace", "poisson", "at-once"]
 Hints = Literal["none", "finish", "exact"]
 MOST_PAGES = 1 << 27  # each takes about a hundred bytes here
+CHUNKS = 1 << 20  # of text that receipts of a replay find again; ids of blocks say what is before them, too
 MOST_BLOCK = MOST_STRIDE = 1 << 20
 MOST_SPEED = 1e9
 ARRIVALS: tuple[Arrivals, ...] = ("trace", "poisson", "at-once")
@@ -152,6 +153,7 @@ class ReplaySettings:
             eviction=self.eviction, eviction_cost=self.eviction_cost,
             offload_min_priority=self.offload_min_priority, partial_reuse=self.partial_reuse,
             shadows=self.shadows, receipts=self.receipts, receipt_scopes=self._other_scopes(trace),
+            receipt_chunks=CHUNKS if self.receipts and not trace.unit and not trace.lengths_only else 0,
         )  # fmt: skip
 
     def _other_scopes(self, trace: Trace) -> int:

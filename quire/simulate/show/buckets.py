@@ -31,6 +31,8 @@ def joined(series: Json, most: int = 100) -> dict[str, Any]:
             out[name] = {key: every(row, mean) for key, row in rows.items()}
         elif name in ("use_by_tier", "held_by_tier"):
             out[name] = {key: every(row, _last) for key, row in rows.items()}
+        elif name == "computed_by_cause":
+            out[name] = {key: every(row, _sum) for key, row in rows.items()}
         elif name == "worst_overshoot_tokens":
             out[name] = every(rows, _worst)
         elif name != "seconds" and isinstance(rows, list):

@@ -5,14 +5,16 @@ Words from a ReplayResult as JSON. Knows no markup.
 
 from __future__ import annotations
 
-from quire.simulate.show.number_format import Json, count_text, share_text
+from quire.simulate.show.number_format import Json, count_text, share_text, shares_text
 
 SOME = 0.05  # of the prompt tokens: worth a word of its own
 MOST = 0.5
+CLOSE = 0.0005  # a share that is printed the same
 LIGHT_LOAD = 0.9  # of what the modelled engine can do
 
-_NAMES = {
+NAMES = {
     "new": "new text",
+    "interrupted": "interrupted (here before, behind other text)",
     "evicted": "evicted before",
     "forgotten": "gone long before",
     "failed": "lost",
@@ -35,7 +37,11 @@ def reasons(result: Json) -> list[str]:
     if not causes or not prompt:
         return []
     shares = {cause: count / prompt for cause, count in causes.items()}
-    parts = ", ".join(f"{_NAMES[cause]} {share_text(share)}" for cause, share in shares.items() if share >= 0.0005)
+    whole, others = sum(shares.values()), 1 - float(result.get("hit_rate") or 0.0)
+    texts = shares_text([*shares.values(), max(0.0, 1 - whole)], 1.0)[:-1]
+    if abs(whole - others) < CLOSE:  # the rest is what was reused, and is printed rounded
+        texts = shares_text(list(shares.values()), 1 - float(share_text(1 - others)[:-2]) / 100)
+    parts = ", ".join(f"{NAMES[cause]} {text}" for cause, text in zip(shares, texts, strict=True) if text != "0.0 %")
     lines = [f"Why the others were computed, of all prompt tokens: {parts}."]
     gone = sum(shares.get(cause, 0.0) for cause in _GONE)
     advice = [_repeated(misses, prompt), _scopes(shares), _states(result, shares), _windows(shares)]
@@ -44,14 +50,19 @@ def reasons(result: Json) -> list[str]:
 
 
 def _repeated(misses: Json, prompt: int) -> str:
-    share, at = (misses.get("repeated_tokens") or 0) / prompt, misses["parted_at"]
-    if share < SOME:
+    share, at = (misses["causes"].get("interrupted") or 0) / prompt, misses.get("interrupted_at")
+    if share < SOME or not at:
         return ""
     same = at["requests"] / max(at["of"], 1)
-    where = f" ({share_text(same, 0)} of them part at token {count_text(at['token'])})" if same >= MOST else ""
+    where = (
+        f" ({share_text(same, 0)} of the requests part at token {count_text(at['token'])} and are equal again at token "
+        f"{count_text(at['again'])})"
+        if same >= MOST
+        else ""
+    )
     return (
         f"{share_text(share)} stood in earlier prompts word for word, behind something that differs{where}: a time, a "
-        "date or an id in the system prompt? Put it behind what stays the same."
+        "date or an id in the system prompt? Put it behind what stays the same. `quire findings` says more of a log."
     )
 
 

@@ -20,7 +20,15 @@ from quire.simulate.show.number_format import (
 )
 from quire.simulate.show.screen import show_table
 from quire.simulate.show.svg import Plot, PlotSeries
-from quire.simulate.show.sweep_answer import answers, first_token, many_sizes, memory_of, tier_names, varied
+from quire.simulate.show.sweep_answer import (
+    answers,
+    combination_words,
+    first_token,
+    many_sizes,
+    memory_of,
+    tier_names,
+    varied,
+)
 
 _COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")
 _COLUMNS = ("hit rate", "optimum", "of optimum", "first token", "tokens")
@@ -106,17 +114,31 @@ def render(found: Sweep) -> str:
     every, other = found.points[0].settings.to_json(), {"memory", *varied(found)}
     same = story.settings({"settings": {name: value for name, value in every.items() if name not in other}})
     parts = [
-        html.answer(f"Sweep of {found.trace}", first),
+        html.answer(first),
         *(html.warning(line) for line in _warning(found)),
+        html.tiles(_tiles(found)),
         html.figure(plot(found)),
-        *(html.paragraph(line) for line in others),
-        html.heading("Every combination"),
-        html.table(head, lines, words=0),
-        html.bullets(_said(found)),
+        *([html.card([html.bullets(others)], "What else differs")] if others else []),
+        html.card([html.table(head, lines, words=0), html.bullets(_said(found))], "Every combination"),
         html.folded("What the optimum is", [html.paragraph(_OPTIMUM)]),
         html.folded("Settings they share", [html.table([], same, words=2)]),
     ]
-    return html.whole_page(f"Quire sweep: {found.trace}", parts)
+    return html.whole_page(f"Sweep of {found.trace}", parts)
+
+
+def _tiles(found: Sweep) -> list[tuple[str, str, str]]:
+    """What the page shows large: the best there is, and the best there could be."""
+    ran = [point for point in found.points if not point.error]
+    shown = []
+    if ran:
+        best = max(ran, key=lambda point: float(point.result["hit_rate_of_trace"]))
+        rate, names = best.result["hit_rate_of_trace"], ["eviction"] if "eviction" in varied(found) else []
+        shown.append(("Best hit rate", share_text(rate), combination_words(best.settings, names)))
+        if best.optimum:
+            shown.append(("Its optimum", share_text(best.optimum), "what no policy can beat in that memory"))
+    if found.unlimited is not None:
+        shown.append(("Most there is", share_text(found.unlimited), "with memory for everything"))
+    return [*shown, ("Combinations", count_text(len(found.points)), "were replayed")]
 
 
 def plot(found: Sweep) -> Plot:
@@ -126,10 +148,9 @@ def plot(found: Sweep) -> Plot:
     xs = sorted({memory_of(point.settings).get(axis, 0) for point in found.points})
     series = _lines(found, axis, xs)
     wide = len(xs) > 1 and xs[0] > 0 and xs[-1] / xs[0] >= 6
-    top = max([value for line in series for value in line.values if value is not None], default=0.0) or 1.0
     return Plot(
         "curve", f"Hit rate over {axis} memory", "Share of the trace's prompt tokens that were not computed.", xs,
-        series, top=top, say=percent_text, say_x=bytes_text, log_x=wide, dots=True, x_ticks=xs[:: -(-len(xs) // 8)],
+        series, top=1.0, say=percent_text, say_x=bytes_text, log_x=wide, dots=True, x_ticks=xs[:: -(-len(xs) // 8)],
     )  # fmt: skip
 
 

@@ -1,19 +1,29 @@
-"""One self-contained HTML page: its style, and figures and tables as markup. Knows no replay.
+"""One self-contained HTML page that looks like the live page: figures and tables as markup. Knows no replay.
 
-Every string that comes in is text and leaves escaped; what is markup already says so by its type.
+Every string that comes in is text and leaves escaped; what is markup already says so by its type. Words between
+backticks are commands and names, and are set as such.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from typing import NewType
 
+from quire.simulate.show.number_format import percent_text, share_text, shares_text
 from quire.simulate.show.svg import Axes, Plot, axes_of, draw
 
 Markup = NewType("Markup", str)
 TABLE_ROWS = 25  # of the numbers below a plot
+ICON = (  # as on the live page
+    '<svg viewBox="0 0 32 32" aria-hidden="true"><rect x="2" y="2" width="28" height="28" rx="7" fill="#3b5bdb"/>'
+    '<g fill="#fff"><rect x="8" y="8" width="7" height="7" rx="1.5"/>'
+    '<rect x="17" y="8" width="7" height="7" rx="1.5" opacity=".55"/>'
+    '<rect x="8" y="17" width="7" height="7" rx="1.5" opacity=".55"/>'
+    '<rect x="17" y="17" width="7" height="7" rx="1.5" fill="#ffd8a8"/></g></svg>'
+)
 
 
 def whole_page(title: str, parts: Iterable[Markup]) -> str:
@@ -23,24 +33,26 @@ def whole_page(title: str, parts: Iterable[Markup]) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
-        f"{body}\n</main>\n</body>\n</html>\n"
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>Quire: {escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f'<header class="top"><div class="brand">{ICON}<div><strong>Quire</strong><span>{escape(title)}</span></div>'
+        f"</div></header>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
 
 
 def heading(text: str, level: int = 2) -> Markup:
     """A title."""
-    return Markup(f"<h{level}>{escape(text)}</h{level}>")
+    return Markup(f"<h{level}>{_words(text)}</h{level}>")
 
 
 def paragraph(text: str, kind: str = "") -> Markup:
     """Plain words."""
-    return Markup(f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>")
+    return Markup(f'<p class="{kind}">{_words(text)}</p>' if kind else f"<p>{_words(text)}</p>")
 
 
 def bullets(lines: Iterable[str]) -> Markup:
     """Plain words, one after the other."""
-    return Markup(f'<ul class="said">{"".join(f"<li>{escape(line)}</li>" for line in lines)}</ul>')
+    return Markup(f'<ul class="said">{"".join(f"<li>{_words(line)}</li>" for line in lines)}</ul>')
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: int = 1) -> Markup:
@@ -48,49 +60,73 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: int = 1)
 
     def line(tag: str, cells: Sequence[str]) -> str:
         kinds = ("" if nth < words else ' class="n"' for nth in range(len(cells)))
-        return "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+        return "".join(f"<{tag}{kind}>{_words(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
 
     top = f"<thead><tr>{line('th', head)}</tr></thead>" if head else ""
     body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
-    return Markup(f'<div class="wide"><table>{top}<tbody>{body}</tbody></table></div>')
+    kind = "" if head else ' class="facts named"' if words > 1 else ' class="facts"'
+    return Markup(f'<div class="wide"><table{kind}>{top}<tbody>{body}</tbody></table></div>')
 
 
-def answer(title: str, sentence: str) -> Markup:
-    """How every page begins: what it is about, and what came of it, in a sentence."""
-    return Markup(f'<header><h1>{escape(title)}</h1><p class="answer">{escape(sentence)}</p></header>')
+def answer(sentence: str) -> Markup:
+    """How every page begins: what came of it, in a sentence."""
+    return Markup(f'<section class="hero"><h1 class="answer">{_words(sentence)}</h1></section>')
+
+
+def tiles(facts: Iterable[tuple[str, str, str]]) -> Markup:
+    """A few numbers that say most: a name, the number, and what it is of."""
+    each = (
+        f'<div class="tile"><h2>{_words(name)}</h2><p class="big">{_words(number)}</p>'
+        f'<p class="soft">{_words(note)}</p></div>'
+        for name, number, note in facts
+    )
+    return Markup(f'<section class="tiles" aria-label="In short">{"".join(each)}</section>')
+
+
+def card(parts: Iterable[Markup], title: str = "") -> Markup:
+    """What belongs together, on a ground of its own."""
+    return Markup(f'<section class="card">{heading(title) if title else ""}{"".join(parts)}</section>')
 
 
 def lines(texts: Iterable[str]) -> Markup:
     """Lines as they stand, such as a receipt."""
-    return Markup(f"<pre>{escape(chr(10).join(texts))}</pre>")
+    return Markup(f'<pre class="card">{escape(chr(10).join(texts))}</pre>')
 
 
 def warning(text: str) -> Markup:
     """What must be known before any number is believed."""
-    return Markup(f'<p class="warning" role="alert">{escape(text)}</p>')
-
-
-def model_box(parts: Iterable[Markup]) -> Markup:
-    """Numbers that were not measured, set apart."""
-    return Markup(f'<section class="model">{"".join(parts)}</section>')
+    return Markup(f'<p class="warning" role="alert">{_words(text)}</p>')
 
 
 def folded(title: str, parts: Iterable[Markup]) -> Markup:
     """What is shown on demand; on paper, at once."""
-    return Markup(f"<details><summary>{escape(title)}</summary>{''.join(parts)}</details>")
+    return Markup(f"<details><summary>{_words(title)}</summary>{''.join(parts)}</details>")
+
+
+def change(name: str, before: float, after: float) -> Markup:
+    """A share before and after, as two bars of 0 to 100 %."""
+    bars = (
+        f'<div class="share"><span>{word}</span><div class="bar">'
+        f'<i class="{colour}" style="width:{100 * share:.2f}%"></i></div><b>{share_text(share)}</b></div>'
+        for word, share, colour in (("now", before, "cfaint"), ("mended", after, "c3"))
+    )
+    return Markup(f'<div class="change"><p class="soft">{_words(name)}</p>{"".join(bars)}</div>')
 
 
 def figure(plot: Plot) -> Markup:
     """A plot with its words: title, note, legend, axes, and the numbers themselves below."""
-    top = f"<figcaption><h3>{escape(plot.title)}</h3><p>{escape(plot.note)}</p></figcaption>"
+    top = f"<figcaption><h2>{_words(plot.title)}</h2><p>{_words(plot.note)}</p></figcaption>"
     if not plot.has_data:
-        return Markup(f'<figure id="{plot.name}">{top}<p class="empty">All zero: nothing to draw.</p></figure>')
+        why = "Nothing is known of any time." if plot.missing else "All zero: nothing to draw."
+        return Markup(f'<figure id="{plot.name}">{top}<p class="empty">{why}</p></figure>')
     axes = axes_of(plot)
     keys = "".join(
         f'<li><i class="key {series.colour}{" dashed" if series.dashed else ""}{" faint" if series.faint else ""}"></i>'
-        f"{escape(series.name)}</li>"
+        f"{_words(series.name)}</li>"
         for series in plot.series
     )
+    if plot.missing and plot.gaps:
+        keys += f'<li><i class="key none"></i>{_words(plot.missing)}</li>'
     legend = f'<ul class="legend">{keys}</ul>'
     ys = "".join(f'<span style="bottom:{100 * axes.up(y):.2f}%">{escape(plot.say(y))}</span>' for y in axes.y_ticks)
     widest = max(8, *(len(plot.say(y)) for y in axes.y_ticks))  # most have 8, so that the axes of plots stand in line
@@ -100,6 +136,12 @@ def figure(plot: Plot) -> Markup:
         f'<div class="xs">{_labels(plot, axes)}</div></div>'
     )
     return Markup(f'<figure id="{plot.name}">{top}{legend}{frame}{"" if plot.names else _numbers(plot)}</figure>')
+
+
+def _words(text: str) -> str:
+    """Escaped; commands set as such, options and percentages in one piece."""
+    marked = re.sub("`([^`\n]+)`", r"<code>\1</code>", escape(text))
+    return re.sub(r"(?<![\w-])(--[a-z][\w-]*|[\d.,]+ %)", r'<span class="whole">\1</span>', marked)
 
 
 def _labels(plot: Plot, axes: Axes) -> str:
@@ -115,9 +157,15 @@ def _labels(plot: Plot, axes: Axes) -> str:
 
 def _numbers(plot: Plot) -> Markup:
     stride = -(-len(plot.x) // TABLE_ROWS)
-    rows = [
-        [plot.say_x(plot.x[at]), *("" if (v := series.values[at]) is None else plot.say(v) for series in plot.series)]
-        for at in range(0, len(plot.x), stride)
-    ]
+    rows = [[plot.say_x(plot.x[at]), *_cells(plot, at)] for at in range(0, len(plot.x), stride)]
     every = "" if stride == 1 else f" (every {stride}th)"
     return folded(f"Numbers{every}", [table(["at", *(series.name for series in plot.series)], rows)])
+
+
+def _cells(plot: Plot, at: int) -> list[str]:
+    """The numbers at one place; shares of one stack add up as printed."""
+    values = [series.values[at] for series in plot.series]
+    known = [value for value in values if value is not None]
+    if plot.kind == "bars" and plot.say is percent_text and len(known) == len(values):
+        return shares_text(known, sum(known))
+    return [plot.missing if value is None else plot.say(value) for value in values]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quire.core.records.memory import say_bytes
@@ -24,6 +24,18 @@ def share_text(share: float, digits: int = 1) -> str:
 def percent_text(share: float) -> str:
     """0.3 -> 30 %, 0.075 -> 7.5 %, as an axis needs it."""
     return share_text(share, 0 if abs(share * 100 - round(share * 100)) < 1e-6 else 1)
+
+
+def shares_text(shares: Sequence[float], whole: float, digits: int = 1) -> list[str]:
+    """Parts of a whole, each rounded so that what is printed adds up to what `share_text` prints of the whole."""
+    units = [share * 10 ** (digits + 2) for share in shares]
+    counts = [math.floor(unit + 1e-6) for unit in units]
+    more = round(float(share_text(whole, digits)[:-2]) * 10**digits) - sum(counts)
+    if not 0 <= more <= len(counts):  # they are not the parts of that whole
+        return [share_text(share, digits) for share in shares]
+    for at in sorted(range(len(counts)), key=lambda at: counts[at] - units[at])[:more]:
+        counts[at] += 1
+    return [share_text(count / 10 ** (digits + 2), digits) for count in counts]
 
 
 def bytes_text(number: float) -> str:

@@ -8,11 +8,15 @@ from dataclasses import replace
 import quire.simulate.show.html as html
 import quire.simulate.show.story as story
 from quire.simulate.show.buckets import joined
-from quire.simulate.show.causes import explained, overload
+from quire.simulate.show.causes import NAMES, explained, overload
 from quire.simulate.show.number_format import Json, bytes_text, count_text, percent_text
 from quire.simulate.show.svg import Plot, PlotSeries
 
+FIRST = ("hits-by-tier", "causes")  # what shows most
+RARE = 0.001  # of all prompt tokens: a cause below that has no layer of its own
+NONE = "no requests"
 _COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")
+_CAUSE_COLOURS = ("c1", "c2", "c4", "c5", "c6", "c7")  # as on the live page
 _VIRTUAL = "Time is the replay's own clock, not the machine's."
 
 
@@ -24,28 +28,29 @@ def render(result: Json, baseline: Json | None = None) -> str:
     if baseline is not None:
         answer = story.gained(result, baseline)
     parts = [
-        html.answer(f"Replay of {name}", answer),
+        html.answer(answer),
         *(html.warning(line) for line in filter(None, [overload(result)])),
+        html.tiles(story.tiles(result)),
     ]
     if explained(result):
         parts.append(html.lines(explained(result)))
-    parts += [html.figure(plot) for plot in shown[:1]]
-    parts.append(html.bullets(more))
+    first = [plot for plot in shown if plot.name in FIRST] or shown[:1]
+    others = [plot for plot in shown if plot not in first]
+    parts += [html.figure(plot) for plot in first]
+    parts.append(html.card([html.bullets(more)], "In words"))
     if baseline is not None:
         rows = story.comparison(result, baseline)
-        parts += [html.heading("Two-phase beside one at a time"), html.table(["", *story.PHASES], rows)]
-    if shown[1:]:
-        inside = [html.paragraph(_VIRTUAL, "soft"), *(html.figure(plot) for plot in shown[1:])]
+        parts.append(html.card([html.table(["", *story.PHASES], rows)], "Two-phase beside one at a time"))
+    if others:
+        inside = [html.paragraph(_VIRTUAL, "soft"), *(html.figure(plot) for plot in others)]
         parts.append(html.folded("Over time", inside))
     if story.modelled(result) and baseline is None:
         note = html.paragraph(story.note(result))
-        parts.append(
-            html.folded("A model, not a measurement", [html.model_box([note, html.table([], story.modelled(result))])])
-        )
+        parts.append(html.folded("A model, not a measurement", [note, html.table([], story.modelled(result))]))
     if baseline is None:
         parts.append(html.folded("All counts", [html.table([], story.facts(result))]))
     parts.append(html.folded("Settings", [html.table([], story.settings(result), words=2)]))
-    return html.whole_page(f"Quire replay: {name}", parts)
+    return html.whole_page(f"Replay of {name}", parts)
 
 
 def plots(result: Json, baseline: Json | None = None) -> list[Plot]:
@@ -58,6 +63,7 @@ def plots(result: Json, baseline: Json | None = None) -> list[Plot]:
         return _differing(xs, series, joined(baseline.get("series") or {}))
     figures = [
         _hits_by_tier(xs, series),
+        _causes(xs, series),
         _hits_by_group(xs, series),
         _use(xs, series),
         _promises("promises", "", xs, series),
@@ -99,14 +105,40 @@ def _hits_by_tier(xs: list[float], series: Json) -> Plot | None:
     if not (rows := series.get("hit_rate_by_tier")):
         return None
     note = "Share of the prompt tokens that were not computed, by the tier they were found in; the tiers add up."
-    return Plot("hits-by-tier", "Hit rate by tier", note, xs, _many(rows), kind="bars", say=percent_text)
+    return Plot(
+        "hits-by-tier", "Hit rate by tier", note, xs, _many(rows), kind="bars", top=1.0, say=percent_text, missing=NONE
+    )
+
+
+def _causes(xs: list[float], series: Json) -> Plot | None:
+    """Every prompt token, reused or computed for a reason; what is rare is one layer."""
+    rows, tokens = series.get("computed_by_cause"), series.get("prompt_tokens")
+    if not rows or not tokens:
+        return None
+    some = [cause for cause, row in rows.items() if sum(row) >= RARE * sum(tokens)]
+    most = some[: len(_CAUSE_COLOURS)]
+    rest = [cause for cause in rows if cause not in most]
+    layers = {NAMES[cause]: rows[cause] for cause in most}
+    if any(any(rows[cause]) for cause in rest):
+        layers["other reasons"] = [sum(rows[cause][at] for cause in rest) for at in range(len(xs))]
+    missed = [sum(row[at] for row in layers.values()) for at in range(len(xs))]
+    layers = {"reused": [whole - miss for whole, miss in zip(tokens, missed, strict=True)], **layers}
+    shown = [
+        PlotSeries(name, [count / whole if whole else None for count, whole in zip(row, tokens, strict=True)], colour)
+        for (name, row), colour in zip(layers.items(), ("c3", *_CAUSE_COLOURS, "cfaint"), strict=False)
+    ]
+    note = "Every prompt token was either reused or computed for one of these reasons."
+    return Plot("causes", "Why tokens were computed", note, xs, shown, kind="bars", top=1.0, say=percent_text,
+                missing=NONE)  # fmt: skip
 
 
 def _hits_by_group(xs: list[float], series: Json) -> Plot | None:
     if not (rows := series.get("hit_rate_by_group")):
         return None
     note = "Share of the prompt blocks that each layer group could reuse."
-    return Plot("hits-by-group", "Hit rate by layer group", note, xs, _many(rows), say=percent_text)
+    return Plot(
+        "hits-by-group", "Hit rate by layer group", note, xs, _many(rows), top=1.0, say=percent_text, missing=NONE
+    )
 
 
 def _use(xs: list[float], series: Json) -> Plot | None:

@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from quire.simulate.show.causes import overload, reasons
-from quire.simulate.show.number_format import Json, bytes_text, count_text, share_text, time_text, value_text
+from quire.simulate.show.number_format import (
+    Json,
+    bytes_text,
+    count_text,
+    share_text,
+    shares_text,
+    time_text,
+    value_text,
+)
 
 Rows = list[tuple[str, str]]
 
@@ -30,6 +38,7 @@ _FACTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("hit_rate_of_trace", "hit rate, all prompt tokens of the trace", lambda share: share_text(share, 2)),
     ("hit_rate", "hit rate, prompt tokens", lambda share: share_text(share, 2)),
     ("block_hit_rate", "hit rate, whole blocks of the trace", lambda share: share_text(share, 2)),
+    ("prompt_tokens", "prompt tokens of these requests", count_text),
     ("tokens_saved", "prompt tokens not computed", count_text),
     ("tokens_computed", "prompt tokens computed", count_text),
     ("compute_cost_mean", "cost of computing a prompt, in tokens at the start of one", count_text),
@@ -55,11 +64,35 @@ def facts(result: Json) -> Rows:
         name = RAN if key == "hit_rate" and _some_refused(result) else name
         if result.get(key) is not None:
             rows.append((name, say(result[key])))
-        for part, share in (result.get(f"{key}_by_tier") or {}).items():
-            rows.append((f"- from tier {part}", share_text(share, 2)))
+        for part, text in (_tier_texts(result, 2) if key == "hit_rate" else {}).items():
+            rows.append((f"- from tier {part}", text))
         for part, share in (result.get(f"{key}_by_group") or {}).items():
             rows.append((f"- blocks, layer group {part}", share_text(share, 2)))
     return rows
+
+
+def _tier_texts(result: Json, digits: int = 1) -> dict[str, str]:
+    """Where the reused tokens came from; the numbers add up to the printed hit rate."""
+    tiers = result.get("hit_rate_by_tier") or {}
+    return dict(zip(tiers, shares_text(list(tiers.values()), result["hit_rate"], digits), strict=True))
+
+
+def tiles(result: Json) -> list[tuple[str, str, str]]:
+    """What a page shows large."""
+    found = [("Hit rate", share_text(_rate(result)), "of the prompt tokens were reused"),
+             ("Not computed", count_text(result["tokens_saved"]), "prompt tokens")]  # fmt: skip
+    first = ((result.get("model") or {}).get("ttft_ms") or {}).get("p50")
+    if first is not None and not overload(result):
+        found.append(("First token", time_text(first / 1000), "median, modelled"))
+    elif overload(result):
+        found.append(("Load", share_text(result["load"]["load"], 0), "of what the modelled engine can do"))
+    refused = f"{count_text(result['refused'])} refused" if result.get("refused") else "served"
+    return [*found, ("Requests", count_text(result["requests"]), refused)]
+
+
+def _rate(result: Json) -> float:
+    """Of the whole trace: a request that was refused is missed."""
+    return float(result["hit_rate_of_trace"] if _some_refused(result) else result["hit_rate"])
 
 
 def _some_refused(result: Json) -> bool:
@@ -123,9 +156,10 @@ def _setting(name: str, value: object) -> str:
 
 def answer(result: Json) -> str:
     """The outcome in one sentence."""
-    rate = result["hit_rate_of_trace"] if _some_refused(result) else result["hit_rate"]
+    rate = _rate(result)
     tiers = {name: share for name, share in (result.get("hit_rate_by_tier") or {}).items() if share}
-    sources = ", ".join(f"{share_text(share)} from {name}" for name, share in tiers.items()) if len(tiers) > 1 else ""
+    sources = ", ".join(f"{text} from {name}" for name, text in _tier_texts(result).items() if name in tiers)
+    sources = sources if len(tiers) > 1 and rate == result["hit_rate"] else ""
     first = ((result.get("model") or {}).get("ttft_ms") or {}).get("p50")
     soon = (
         "" if first is None or overload(result) else f"; half of the first tokens come within {time_text(first / 1000)}"
@@ -136,8 +170,8 @@ def answer(result: Json) -> str:
 def told(result: Json) -> list[str]:
     """The outcome in plain words."""
     lines = [f"{count_text(result['requests'])} requests were replayed."]
-    rate, tiers = result["hit_rate"], result.get("hit_rate_by_tier") or {}
-    sources = ", ".join(f"{name} {share_text(share)}" for name, share in tiers.items())
+    rate = result["hit_rate"]
+    sources = ", ".join(f"{name} {text}" for name, text in _tier_texts(result).items())
     if _some_refused(result):
         lines.append(
             f"{share_text(result['hit_rate_of_trace'])} of the trace's prompt tokens did not have to be computed; "
@@ -154,7 +188,7 @@ def told(result: Json) -> list[str]:
     lines.append(_promise(result))
     if hints := result.get("hints"):
         counts = ", ".join(f"{count_text(hints[name])} {name}" for name in ("soon", "later", "never") if name in hints)
-        lines.append(f"Hints when requests ended: {counts or 'none'}; of {count_text(hints.get('none', 0))} nothing.")
+        lines.append(f"Hints when requests ended: {counts or 'none'}; {count_text(hints.get('none', 0))} without.")
     if slow := result.get("slow_tier"):
         lines.append(_slow_tier(slow))
     up, down = result["onboarded_bytes"], result["offloaded_bytes"]

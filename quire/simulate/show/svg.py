@@ -14,6 +14,7 @@ from typing import Literal
 from quire.simulate.show.number_format import count_text, ticks, time_text, time_ticks
 
 WIDTH, HEIGHT = 1000.0, 100.0
+MARGIN = 0.03
 MAX_COLUMNS = 120  # places that answer to the pointer
 
 
@@ -46,11 +47,18 @@ class Plot:
     x_ticks: Sequence[float] = field(default=())  # empty: round times
     y_ticks: Sequence[float] = field(default=())  # empty: round numbers
     names: Sequence[str] = field(default=())  # of points: what stands at each x, in words
+    missing: str = ""  # what it means where no series has a number; empty: nothing is said
 
     @property
     def has_data(self) -> bool:
         """Whether there is anything to draw."""
-        return bool(self.x) and any(value for series in self.series for value in series.values)
+        values = [value for series in self.series for value in series.values if value is not None]
+        return bool(self.x) and (bool(values) if self.missing else any(values))
+
+    @property
+    def gaps(self) -> list[int]:
+        """Places at which no series has a number."""
+        return [at for at in range(len(self.x)) if all(series.values[at] is None for series in self.series)]
 
     def highest(self) -> float:
         """The largest number to be drawn, sums where things are stacked."""
@@ -69,9 +77,13 @@ class Axes:
     log: bool
     x_ticks: Sequence[float]
     y_ticks: Sequence[float]
+    margin: float = 0.0  # left and right of the outermost x, as a share of the width: a dot is never on the edge
 
     def across(self, x: float) -> float:
         """0 to 1 from left to right."""
+        return self.margin + (1 - 2 * self.margin) * self._along(x)
+
+    def _along(self, x: float) -> float:
         if self.end <= self.start:
             return 0.5
         if self.log:
@@ -94,17 +106,18 @@ def axes_of(plot: Plot) -> Axes:
     first = plot.x[0] if plot.log_x else 0.0
     along = list(plot.x_ticks or (plot.x if plot.log_x else time_ticks(first, plot.x[-1])))
     along = [x for x in along if x <= plot.x[-1] * (1 + 1e-9)]
-    return Axes(first, plot.x[-1], upright[-1], plot.log_x, along, plot.y_ticks or upright)
+    margin = MARGIN if plot.dots or plot.kind == "points" else 0.0
+    return Axes(first, plot.x[-1], upright[-1], plot.log_x, along, plot.y_ticks or upright, margin)
 
 
 def draw(plot: Plot) -> str:
     """The whole drawing, one <svg>."""
     axes = axes_of(plot)
-    marks = [_grid(axes)]
+    marks = [_gaps(plot, axes), _grid(axes)]
     if plot.kind == "curves":
         marks += [_curve(plot, nth, axes) for nth in range(len(plot.series))]
     elif plot.kind == "bars":
-        marks += [_bars(plot, nth, axes) for nth in range(len(plot.series))]
+        marks += [_bars(plot, nth, axes) for nth in range(len(plot.series))] + [_zeros(plot, axes)]
     marks += _points(plot, axes) if plot.kind == "points" else _columns(plot, axes)
     return (
         f'<svg viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" preserveAspectRatio="none" role="img" '
@@ -116,6 +129,28 @@ def _grid(axes: Axes) -> str:
     level = "".join(f"M0,{HEIGHT * (1 - axes.up(y)):.2f}H{WIDTH:.0f}" for y in axes.y_ticks)
     post = "".join(f"M{WIDTH * axes.across(x):.1f},0V{HEIGHT:.0f}" for x in axes.x_ticks)
     return f'<path class="grid" d="{level}{post}"/>'
+
+
+def _gaps(plot: Plot, axes: Axes) -> str:
+    """Bands over the times of which nothing is known: they look like no 0."""
+    if not plot.missing or not (gaps := plot.gaps):
+        return ""
+    edges = [axes.start, *plot.x]
+    places = [(WIDTH * axes.across(edges[at]), WIDTH * axes.across(edges[at + 1])) for at in gaps]
+    path = "".join(f"M{left:.1f},0H{right:.1f}V{HEIGHT:.0f}H{left:.1f}Z" for left, right in places)
+    return f'<path class="gap" d="{path}"/>'
+
+
+def _zeros(plot: Plot, axes: Axes) -> str:
+    """A line at the foot where a whole stack is 0."""
+    if not plot.missing:
+        return ""
+    edges, path = [axes.start, *plot.x], ""
+    for at in range(len(plot.x)):
+        values = [series.values[at] for series in plot.series]
+        if not any(values) and values != [None] * len(values):
+            path += f"M{axes.point(edges[at], 0)}H{WIDTH * axes.across(edges[at + 1]):.1f}"
+    return f'<path class="zero" d="{path}"/>' if path else ""
 
 
 def _runs(xs: Sequence[float], values: Sequence[float | None]) -> Iterator[list[tuple[float, float]]]:
@@ -194,7 +229,7 @@ def _columns(plot: Plot, axes: Axes) -> list[str]:
         )
         marks.append(
             f'<rect class="hover" x="{left:.1f}" y="0" width="{max(0.0, right - left):.1f}" height="{HEIGHT:.0f}">'
-            f"<title>{escape(plot.say_x(plot.x[at]))}: {escape(words)}</title></rect>"
+            f"<title>{escape(plot.say_x(plot.x[at]))}: {escape(words or plot.missing)}</title></rect>"
         )
         left = right
     return marks

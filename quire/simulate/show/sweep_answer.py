@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from quire import QuireError
@@ -94,7 +95,8 @@ def _of_tier(ran: Sequence[Point], name: str, orders: bool) -> str:
     pairs = _pairs(ran, size, rest)
     if not pairs:
         return ""
-    less, more = max(pairs, key=lambda pair: (abs(_rate(pair[1]) - _rate(pair[0])), pair[0].settings.order != "lru"))
+    usual = [pair for pair in pairs if pair[0].settings.order == replace(pair[0].settings, eviction="auto").order]
+    less, more = max(usual or pairs, key=lambda pair: abs(_rate(pair[1]) - _rate(pair[0])))
     others = {tier: size for tier, size in memory_of(less.settings).items() if tier != name and size}
     where = (
         f" beside {' and '.join(f'{bytes_text(size)} of {tier}' for tier, size in others.items())}" if others else ""
@@ -102,7 +104,8 @@ def _of_tier(ran: Sequence[Point], name: str, orders: bool) -> str:
     grew = f"{bytes_text(size(more))} of {name} memory" + (
         f" instead of {bytes_text(size(less))}" if size(less) else ""
     )
-    order = f" in the {more.settings.order} order" if orders else ""
+    default = ", the default" if usual else ""
+    order = f" in the {more.settings.order} order{default}" if orders else ""
     return f"{grew}{where} {_brings(less, more)}{order}."
 
 

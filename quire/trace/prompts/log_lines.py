@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 
 from quire.trace.prompts.fields import Fields
-from quire.trace.read.lines import Wrong
+from quire.trace.read.lines import Wrong, is_table
 from quire.trace.units import Int32
 
 LONGEST_LOG_LINE = 1 << 25  # bytes
@@ -43,6 +43,9 @@ def read_object(text: bytes) -> Fields:
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as wrong:
+        if is_table(text):
+            cure = "give the log of the prompts; for lengths there are quire trace make, and quire plan of its trace"
+            raise Wrong("it is a table of lengths (CSV), without prompts", cure) from None
         raise Wrong(f"it is not JSON ({type(wrong).__name__})", "write one JSON object per line") from None
     if not isinstance(fields, dict):
         raise Wrong("it is not a JSON object", "write one JSON object per line")

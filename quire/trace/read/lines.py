@@ -11,6 +11,7 @@ A line may carry what `quire trace` says of the whole file: {"quire": {"trace": 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,6 +29,10 @@ LATEST = 1e15  # ms: when a request may come
 MOONCAKE_BLOCK = 512  # tokens per hash id, unless the trace or the caller says
 LONGEST_ID = 200  # characters
 PLAIN = Scope()
+LONGEST_HEADER = 4096  # bytes
+_NAME = rb'\s*"?[A-Za-z_][\w ./()-]*"?\s*'
+_HEADER = re.compile(rb"(?:\xef\xbb\xbf)?" + _NAME + rb"(?:," + _NAME + rb")+")
+FROM_TABLE = "make a trace of it first: quire trace make LOG -o TRACE (docs/trace.md)"
 FROM_LOG = "make a trace of it first: quire trace make LOG -o TRACE --tokenizer FOLDER (docs/trace.md)"
 _SCOPE = ("lora", "salt", "epoch")
 _FIELDS = {
@@ -180,12 +185,19 @@ def _version(value: Any) -> int:
     return value
 
 
+def is_table(text: bytes) -> bool:
+    """Whether a line is like the header of a table: names with commas between them."""
+    return len(text) <= LONGEST_HEADER and _HEADER.fullmatch(text) is not None
+
+
 def _object(text: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as wrong:
-        cure = "write one JSON object per line, or make a trace of a log with `quire trace make` (docs/trace.md)"
-        raise Wrong(f"it is not JSON ({str(wrong)[:80]})", cure) from None
+        if is_table(text):
+            raise Wrong("it is a table of lengths (CSV), and not yet a trace", FROM_TABLE) from None
+        cure = "write one JSON object per line: a request of a trace, or one with its text for `quire trace make`"
+        raise Wrong(f"it is not JSON ({str(wrong)[:80]})", f"{cure}; logs of plain text are not read") from None
     if not isinstance(fields, dict):
         raise Wrong(f"it is {_short(fields)}", "write one JSON object per line")
     return fields

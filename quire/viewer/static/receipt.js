@@ -49,6 +49,7 @@ function receiptParts(receipt) {
   list.append(causeItem("--reused", ["Reused", hits.length ? hits.map((hit) => `${count(hit.tokens)} tokens from ${hit.tier}, ${hit.group}`).join("; ") : "read from the cache"], reused, length));
   for (const miss of misses) {
     const facts = [`tokens ${count(miss.start)} to ${count(miss.stop)}`];
+    if (miss.gap) facts.push(`equal again after ${count(miss.gap)} others`);
     if (miss.seconds !== undefined) facts.push(`${miss.seconds} s ago`);
     if (miss.request) facts.push(`by request #${miss.request}`);
     if (miss.scope) facts.push(`in ${miss.scope}`);

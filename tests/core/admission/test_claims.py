@@ -137,7 +137,7 @@ class Losing:
         if self.elsewhere:
             thread = threading.Thread(target=self.claims.clear, daemon=True)
             thread.start()
-            thread.join(60)
+            thread.join(120)
             assert not thread.is_alive(), "it waits for the call that waits for it"
         else:
             self.claims.clear()

@@ -24,6 +24,8 @@ from quire import (
     check,
 )
 
+from ...effort import cases
+
 SIZE = 4
 Tokens = np.ndarray[tuple[int], np.dtype[np.int32]]
 
@@ -75,7 +77,8 @@ def one_text(cache: Cache, nth: int, tokens: Tokens, seed: int) -> list[Any]:
     return told
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(cases(24, 60)))
 def test_few_slots_at_a_time_are_the_same_slots_in_both_stores(seed: int) -> None:
     rng = random.Random(seed)
     windows: list[int | None] = [None, *rng.choices([None, 2, 6, 9, 30], k=rng.choice([0, 1, 2, 4]))]

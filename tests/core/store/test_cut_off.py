@@ -10,6 +10,7 @@ import pytest
 from quire import Cache, CacheConfig, LayerGroup, Request, Sequence, TierConfig, check
 from quire.core.store import StoreName
 
+from ...effort import cases
 from ..conftest import text
 
 FULL, NEAR = LayerGroup("full"), LayerGroup("near", window=6)  # reads two blocks before a point
@@ -109,12 +110,13 @@ def test_a_pool_of_windows_alone_goes_by_age(store: StoreName) -> None:
     assert [life.cache.usage(0, group).by_age for group in (0, 1)] == [False, True]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pools", [2, 3])
 def test_a_batch_that_evicts_from_several_pools_is_as_in_the_twin(store: StoreName, pools: int) -> None:
     """Several rows get pages of all groups in one call: what one pool gives up leaves pages of others without use; they
     must not have been chosen before. Texts of many shapes, so that the batch meets them in any order."""
-    cuts = 0
-    for seed in range(40 if pools == 2 else 16):
+    cuts, worlds = 0, cases(12, 40) if pools == 2 else cases(6, 16)
+    for seed in range(worlds):
         dice = random.Random(seed)
         slots = (dice.randint(16, 22), dice.randint(15, 18), dice.randint(16, 20))[:pools]
         lives = [Clocked("twin", slots), Clocked(store, slots)]
@@ -133,4 +135,4 @@ def test_a_batch_that_evicts_from_several_pools_is_as_in_the_twin(store: StoreNa
                 if grown[0]:
                     life.cache.commit(some)
         cuts += lives[1].cache.stats(1).dropped
-    assert cuts > (40 if pools == 2 else 16), "windows were dropped"
+    assert cuts > worlds, "windows were dropped"

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from quire import Cache, CacheConfig, Miss, Request, RetainRange, Retention, Scope, Sequence, TierConfig, check
 from quire.core.store import StoreName
 
+from ...effort import cases
+
 Int32 = NDArray[np.int32]
 
 
@@ -71,6 +73,7 @@ def next_prompt(life: Life, dice: Random, seen: list[Request]) -> Request:
     return Request(len(seen), tokens, scope=Scope(salt=dice.randrange(life.scopes)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LIVES)
 def test_both_stores_remember_the_same(name: str) -> None:
     pytest.importorskip("quire.core.store._compiled")
@@ -81,7 +84,7 @@ def test_both_stores_remember_the_same(name: str) -> None:
     config = CacheConfig(tiers, 1, max_length=life.blocks, receipts=True, ghosts=life.ghosts, eviction=life.eviction)
     names: tuple[StoreName, ...] = ("twin", "compiled")
     pair = [Cache(config, clock=lambda: now, store=store) for store in names]
-    for _ in range(life.prompts):
+    for _ in range(cases(life.prompts // 2, life.prompts)):
         now += 0.3
         request = next_prompt(life, dice, seen)
         seen.append(request)

@@ -11,14 +11,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 
 from quire import LayerGroup, Span
 from quire.core.records.groups import blocks_kept
 from quire.core.store import StoreName, open_store
 
+from ...effort import cases
+
 Tokens = tuple[int, ...]
 Path = list[tuple[bool, ...]]  # of the blocks of a prompt that are in the tree: which groups have a page
-CASES = {"compiled": 80_000, "twin": 4_000}  # two in three are distinct
+CASES = {"compiled": cases(40_000, 80_000), "twin": cases(2_000, 4_000)}  # two in three are distinct
 QUERIES = 50  # prompts per tree
 ROWS, COLUMNS = 2, 12
 
@@ -172,6 +175,7 @@ def common(one: Tokens, other: Tokens) -> int:
     return min(len(one), len(other))
 
 
+@pytest.mark.long
 def test_the_one_pass_hit_is_the_definition(store: StoreName) -> None:
     bridged = partial = 0
     for world in worlds(store, CASES[store], seed=5):

@@ -27,13 +27,13 @@ from quire.engine.disagg.peer import Peer  # noqa: E402
 from quire.transfer import Key, Limits, Tls  # noqa: E402
 
 from ...net.certificates import Authority, needs_openssl  # noqa: E402
-from ...waits import rest  # noqa: E402
+from ...waits import PATIENCE, rest  # noqa: E402
 from .. import families  # noqa: E402
 from ..reference import assert_same  # noqa: E402
 from ..steps import reference_of  # noqa: E402
-from .test_peer import MOST_SECONDS, SECRET, drive, open_peer, words  # noqa: E402
+from .test_peer import SECRET, drive, open_peer, words  # noqa: E402
 
-LONG = Limits(transfer=50.0, lease=50.0)  # whoever waits for one of these fails the test
+LONG = Limits(transfer=100.0, lease=100.0)  # whoever waits for one of these fails the test
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def peers() -> Iterator[list[Peer]]:
 
 
 def until(done: Any, *peers: Peer) -> None:
-    end = time.monotonic() + MOST_SECONDS
+    end = time.monotonic() + PATIENCE
     while not done():
         assert time.monotonic() < end, "not done"
         for peer in peers:
@@ -181,9 +181,9 @@ def test_a_server_whose_engine_fails_is_not_waited_for() -> None:
         address = there.serve_prompts("127.0.0.1:0", SECRET)
         with open_llm(prefill_peer=PrefillPeer(address, SECRET)) as here:
             assert here.generate([words(1, 20)], Sampling(max_tokens=3))[0].tokens
-            there.loop.engine.advance.sample = None  # type: ignore[method-assign, assignment]
+            there.loop.engine.advance.choose = None  # type: ignore[method-assign, assignment]
             stream = here.stream(words(2, 20), Sampling(max_tokens=3))
-            run = stream.wait(MOST_SECONDS)
+            run = stream.wait(PATIENCE)
             assert run.error is None and "in time" not in run.fallback and run.fallback
             assert there.loop.error is not None and "TypeError" in there.loop.error
             with pytest.raises(StateError, match="a step failed"):
@@ -197,7 +197,7 @@ def test_orders_and_local_prompts_share_the_places() -> None:
         with open_llm(prefill_peer=PrefillPeer(address, SECRET)) as here:
             streams = [here.stream(words(nth, 40), Sampling(max_tokens=3)) for nth in range(12)]
             local = there.generate([words(nth, 30) for nth in range(6)], Sampling(max_tokens=4))
-            answers = [tuple(stream.wait(MOST_SECONDS).answers[0].tokens) for stream in streams]
+            answers = [tuple(stream.wait(PATIENCE).answers[0].tokens) for stream in streams]
         alone = one.generate([words(nth, 40) for nth in range(12)], Sampling(max_tokens=3))
         assert answers == [output.tokens[0] for output in alone] and len(local) == 6
         assert there.loop.call(lambda engine: check(engine.cache)) is None
@@ -214,7 +214,7 @@ def test_prompts_come_inside_tls(tmp_path: Path) -> None:
         address = there.serve_prompts("127.0.0.1:0", SECRET, tls=tls)
         for way, comes in ((tls, True), (Tls(ca=ours.ca), False), (None, False)):
             with open_llm(prefill_peer=PrefillPeer(address, SECRET, tls=way)) as here:
-                run = here.stream(words(1, 20), Sampling(max_tokens=2)).wait(MOST_SECONDS)
+                run = here.stream(words(1, 20), Sampling(max_tokens=2)).wait(PATIENCE)
                 assert run.error is None and bool(run.received) == comes == (not run.fallback)
 
 

@@ -60,7 +60,7 @@ def test_plain_options(ask: Ask) -> None:
     assert len(wanted) == 6
     assert ask("abc", max_tokens=6, temperature=1.0, seed=3, ignore_eos=True) == wanted
     beside = Sampling(temperature=1.0, seed=3)
-    assert ask("abc", beside, max_tokens=6, ignore_eos=True, scope=Scope("adapter"), timeout=60) == wanted
+    assert ask("abc", beside, max_tokens=6, ignore_eos=True, scope=Scope("adapter"), timeout=120) == wanted
     assert beside == Sampling(temperature=1.0, seed=3)
 
 
@@ -70,7 +70,7 @@ def test_options_of_a_conversation() -> None:
     config = EngineConfig(80, block_size=8, max_num_tokens=64, max_sequences=8, max_length=256)
     with LLM(from_module(families.build("llama"), tokenizer), config=config) as llm:
         talk = [{"role": "user", "content": "abc"}]
-        answer = llm.chat(talk, max_tokens=3, ignore_eos=True, timeout=60)
+        answer = llm.chat(talk, max_tokens=3, ignore_eos=True, timeout=120)
         assert answer.tokens == llm.chat(talk, Sampling(max_tokens=3, ignore_eos=True)).tokens
         with pytest.raises(InputError, match=r"max_token=3: there is no such option; did you mean max_tokens\?"):
             llm.chat(talk, max_token=3)  # type: ignore[call-arg]

@@ -33,14 +33,16 @@ from .. import families  # noqa: E402
 from ..steps import SMALL, assert_clean, assert_exact, model_of, plain, words  # noqa: E402
 from ..worker_process import WorkerProcess  # noqa: E402
 
-PATIENT = 60.0
+PATIENT = 120.0
 
 
 @contextmanager
 def lasting(name: str, folder: Path, pages: Any = 40, host: Any = 60, disk: Any = 200, **more: Any) -> Iterator[Engine]:
     """An engine over a folder, with nothing left open at its end."""
     config = EngineConfig(pages, host, disk_pages=disk, **SMALL)
-    with Engine(model_of(name), config, disk=DiskConfig(folder, **({"wait": PATIENT} | more))) as engine:
+    with Engine(
+        model_of(name), config, disk=DiskConfig(folder, **({"wait": PATIENT, "flush": PATIENT} | more))
+    ) as engine:
         yield engine
         keeper_of(engine).flush()
         assert_clean(engine)
@@ -142,7 +144,7 @@ def test_a_disk_and_a_shared_store_go_together(tmp_path: Path) -> None:
         assert other.shared_side is not None and other.shared_side.shared.wait_until_idle(PATIENT)
     with lasting("llama", tmp_path / "disk") as first:
         answer(first, ours)
-    disk = DiskConfig(tmp_path / "disk", wait=PATIENT)
+    disk = DiskConfig(tmp_path / "disk", wait=PATIENT, flush=PATIENT)
     with Engine(model_of("llama"), config, shared=shared, disk=disk) as engine:
         runs = [engine.submit(list(prompt), plain(6)) for prompt in (ours, theirs)]
         engine.drain()
@@ -260,11 +262,12 @@ def test_routers_hear_of_the_disk_before_the_first_request(tmp_path: Path) -> No
 
     model, prompt = model_of("llama"), np.array(words(0, 60), np.int32)
     config = EngineConfig(40, 60, disk_pages=200, **SMALL)
-    with LLM(model, config=config, disk=tmp_path) as first:
+    disk = DiskConfig(tmp_path, wait=PATIENT, flush=PATIENT)
+    with LLM(model, config=config, disk=disk) as first:
         first.generate(prompt, max_tokens=2)
     index = Index()
     ends = {"publish": "tcp://127.0.0.1:*", "replay": "tcp://127.0.0.1:*"}
-    with LLM(model, config=config, disk=tmp_path, **ends) as second, Follower(index) as follower:  # type: ignore[arg-type]
+    with LLM(model, config=config, disk=disk, **ends) as second, Follower(index) as follower:  # type: ignore[arg-type]
         assert second.publisher is not None and second.publisher.replay_endpoint is not None
         follower.follow("worker", second.publisher.endpoint, second.publisher.replay_endpoint)
         until(lambda: index.status("worker") is Status.EXACT and "worker" in index.find(prompt))

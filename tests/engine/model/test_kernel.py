@@ -120,6 +120,11 @@ def check(case: Case, atol: float | None = None) -> None:
     torch.testing.assert_close(answer.double(), plain(case, inputs), rtol=0, atol=atol or CLOSE[case.dtype])
 
 
+def spared(quick: bool) -> list[pytest.MarkDecorator]:
+    """The interpreter takes its time: the suite has every rule and size once, `make slow` all of them together."""
+    return [] if quick else [pytest.mark.slow]
+
+
 DECODE = ((0, 1), (5, 1), (15, 1), (16, 1), (130, 1))
 PREFILL = ((0, 70), (0, 1), (0, 33)) if CUDA or LONG else ((0, 35), (0, 1), (0, 17))  # an interpreter takes its time
 MIXED = ((200, 1), (0, 40), (64, 17), (3, 1), (95, 50)) if CUDA or LONG else ((130, 1), (0, 19), (64, 9), (3, 1))
@@ -136,28 +141,42 @@ RULES = {
 
 
 @needs_triton
-@pytest.mark.parametrize("segments", [DECODE, PREFILL, MIXED], ids=["decode", "prefill", "mixed"])
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize(
+    ("segments", "rule"),
+    [
+        pytest.param(segments, rule, id=f"{what}-{name}", marks=spared(what == "mixed" or name in ("full", "all")))
+        for what, segments in (("decode", DECODE), ("prefill", PREFILL), ("mixed", MIXED))
+        for name, rule in RULES.items()
+    ],
+)
 def test_segments_read_what_the_rule_says_and_nothing_else(segments: tuple[tuple[int, int], ...], rule: Rule) -> None:
     check(Case(segments, rule))
 
 
 @needs_triton
-@pytest.mark.parametrize("heads", [(1, 1), (3, 3), (9, 3), (14, 2), (20, 1)])
+@pytest.mark.parametrize(
+    "heads", [(1, 1), (9, 3), (20, 1), *(pytest.param(heads, marks=pytest.mark.slow) for heads in ((3, 3), (14, 2)))]
+)
 def test_heads_share_keys(heads: tuple[int, int]) -> None:
     check(Case(DECODE, FULL, heads=heads))
     check(Case(MIXED, FULL, heads=heads))
 
 
 @needs_triton
-@pytest.mark.parametrize("dim", [8, 24, 64, 80, 128, 160])
+@pytest.mark.parametrize("dim", [8, 24, 160, *(pytest.param(dim, marks=pytest.mark.slow) for dim in (64, 80, 128))])
 def test_heads_of_any_width(dim: int) -> None:
     check(Case(MIXED, {**RULES["window and sinks"], "scale": dim**-0.5}, dim=dim))
 
 
 @needs_triton
-@pytest.mark.parametrize("block_size", [1, 2, 16, 24, 100])
-@pytest.mark.parametrize("rule", ["full", "window and sinks"])
+@pytest.mark.parametrize(
+    ("block_size", "rule"),
+    [
+        pytest.param(size, rule, marks=spared(rule != "full" or size in (1, 24)))
+        for size in (1, 2, 16, 24, 100)
+        for rule in ("full", "window and sinks")
+    ],
+)
 def test_blocks_of_any_size(block_size: int, rule: str) -> None:
     check(Case(MIXED, RULES[rule], block_size=block_size))
 

@@ -52,7 +52,7 @@ def outcomes_of(engine: Engine) -> list[Outcome]:
 
     def note(outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
-            scheduled = (*engine.scheduler.ready, *engine.scheduler.prompts)
+            scheduled = (*engine.scheduler.ready, *engine.scheduler.unread)
             assert isinstance(outcome, Unusable) or outcome.branch in scheduled
         seen.extend(outcomes)
         apply(outcomes)
@@ -64,7 +64,7 @@ def outcomes_of(engine: Engine) -> list[Outcome]:
 
 
 def test_a_step_returns_an_outcome_for_each_branch_that_has_logits() -> None:
-    """Until they are applied, every branch is where it was scheduled."""
+    """Until they are applied, every branch waits for its token, or could go on ahead of it."""
     engine = open_engine(poisoned("llama"), 60, max_num_tokens=64)
     samplings = [plain(4), plain(4, n=2), plain(4, beams=2)]
     runs = [engine.submit(words(20 * nth, 12), sampling) for nth, sampling in enumerate(samplings)]

@@ -22,7 +22,7 @@ from ..words import byte_tokenizer  # noqa: E402
 
 ONE = Sampling(max_tokens=1)
 MESSAGE = {"role": "user", "content": "x"}
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 class Shy:

@@ -116,6 +116,6 @@ def test_a_beam_that_has_delivered_does_not_wait_for_pages(engine: Engine, queue
 
 
 def test_places_are_for_reading(queues: Queues) -> None:
-    for place in (queues.prompts, queues.ready, queues.held):
+    for place in (queues.prompts, queues.ready, queues.unread, queues.held):
         assert not hasattr(place, "pop") and not hasattr(place, "__setitem__")
-    assert repr(queues) == "Queues(0 wait, 0 prompts, 0 ready, 0 held)"
+    assert repr(queues) == "Queues(0 wait, 0 prompts, 0 ready, 0 unread, 0 held)"

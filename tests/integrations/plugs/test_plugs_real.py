@@ -14,7 +14,9 @@ PYTHON = ROOT / ".vllm-env" / "bin" / "python"
 
 @pytest.mark.slow
 @pytest.mark.skipif(not PYTHON.exists(), reason="no vLLM: make vllm-env")
-@pytest.mark.parametrize("words", ["policy_lives --operations 100000", "tier_lives --lives 5 --kills 20"])
+@pytest.mark.parametrize(
+    "words", ["policy_lives --operations 100000", "tier_lives --lives 6 --kills 20", "tier_contract"]
+)
 def test_random_lives_under_vllms_own_managers(words: str) -> None:
     name, *more = words.split()
     command = [str(PYTHON), "-m", f"tests.integrations.plugs.{name}", *more]

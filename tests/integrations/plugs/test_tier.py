@@ -13,10 +13,12 @@ import pytest
 
 from quire import InputError
 from quire.core.records.errors import MissingExtra
-from quire.integrations.vllm.plugs import key_tier
+from quire.integrations.vllm.plugs import tier_parts
 from quire.integrations.vllm.plugs.key_tier import KeyTier
 from quire.integrations.vllm.plugs.tier_options import TierOptions, read_tier_options, tier_print
+from quire.tiers.disk import DiskIO
 from quire.tiers.disk.keyed import KeyJobsDone
+from quire.tiers.disk.pages.tier import DiskTier
 from tests.integrations.operating.vllm_base import changes, signatures
 from tests.integrations.plugs.offload_base import TIER, TIER_FILE, known_tier, tier_of
 from tests.integrations.plugs.test_policy import Context, keys_of
@@ -33,7 +35,7 @@ class Rig:
     def __init__(self, folder: Path, **more: Any) -> None:
         self.memory = bytearray(ROWS * ROW)
         self.view = memoryview(self.memory).cast("B", (ROWS, ROW))
-        options = TierOptions(str(folder), 40 * (ROW + 256), waiting=1.0, deadline=more.pop("deadline", 60.0))
+        options = TierOptions(str(folder), 40 * (ROW + 256), waiting=1.0, deadline=60.0)
         self.tier = KeyTier(self.view, options, lambda size: size.to_bytes(32, "big"), **more)
         self.rows = np.frombuffer(self.memory, np.uint8).reshape(ROWS, ROW)
         self.number = 0
@@ -91,25 +93,30 @@ def test_a_row_that_cannot_be_loaded_is_a_miss_for_a_while(tmp_path: Path, monke
     faults.read_errors = {}
     assert rig.job(keys[:1], [0], False).good == (keys[0],)
     assert rig.tier.has(keys[0]), "it was written again"
-    rig.tier._unwell[keys[0]] = 0.0
-    monkeypatch.setattr(key_tier, "AGAIN_AFTER", -1.0)
+    rig.tier.jobs.parts[0].unwell[keys[0]] = 0.0
+    monkeypatch.setattr(tier_parts, "AGAIN_AFTER", -1.0)
     assert rig.tier.close()
 
 
 def test_a_disk_that_does_not_answer_is_a_miss_for_a_while_and_loses_nothing(tmp_path: Path) -> None:
     faults = Faults()
-    rig = Rig(tmp_path, files=FaultyFiles(faults), deadline=1.0)
-    keys = keys_of("a", 1)
+    rig = Rig(tmp_path, files=FaultyFiles(faults))
+    assert rig.tier.disk is not None
+    keys, pages = keys_of("a", 1), rig.tier.disk._folder.tier
     assert rig.job(keys, [0], False).good and rig.tier.has(keys[0])
+    assert isinstance(pages, DiskTier)
+    patient, pages._io = pages._io, DiskIO(deadline=0.1)  # only now: a busy machine is as slow as a disk that hangs
     faults.gate = Event()
     assert rig.job(keys, [1], True).bad == tuple(keys)
     assert keys[0] in rig.tier.disk and not rig.tier.has(keys[0])
+    pages._io = patient
     faults.gate.set()
     rig.tier.close()
 
 
 def test_what_a_request_used_is_kept_before_what_it_did_not(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
+    assert rig.tier.disk is not None
     slots = rig.tier.disk._room
     used, context = keys_of("u", 2), Context()
     rig.job(used, [0, 1], False, context)
@@ -127,14 +134,21 @@ def test_what_a_request_used_is_kept_before_what_it_did_not(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"bytes": "1GB"}, "without 'folder'"),
+        ({}, "without 'folder' and 'shared'"),
+        ({"bytes": "1GB", "shared": "/s"}, "without 'folder'"),
         ({"folder": "/tmp/x"}, "without 'bytes'"),
         (GIVEN | {"path": 1}, "option 'path'.*use \\['folder'"),
         (GIVEN | {"eviction": "best"}, "not a known order"),
-        (GIVEN | {"folder": ""}, "not a path"),
+        (GIVEN | {"folder": ""}, "without 'folder'"),
+        (GIVEN | {"folder": 1}, "folder of QuireTier: it is a int"),
+        (GIVEN | {"shared": 1}, "shared of QuireTier: it is a int"),
+        (GIVEN | {"shared_bytes": "1GB"}, "only a shared folder"),
+        (GIVEN | {"shared": "redis://h:1", "shared_bytes": "1GB"}, "only a shared folder"),
+        (GIVEN | {"shared": "/s", "shared_bytes": "some"}, "some"),
+        (GIVEN | {"wait": 0}, "wait 0"),
         (GIVEN | {"deadline": 0}, "deadline 0"),
         (GIVEN | {"waiting": 1.5}, "waiting 1.5"),
-        (GIVEN | {"namespace": 1}, "namespace 1"),
+        (GIVEN | {"namespace": 1}, "namespace of QuireTier"),
         (GIVEN | {"bytes": "many"}, "many"),
     ],
 )
@@ -142,6 +156,8 @@ def test_what_an_operator_writes_is_checked_by_name(given: dict[str, Any], words
     with pytest.raises(InputError, match=words):
         read_tier_options(given)
     assert read_tier_options(GIVEN | {"eviction": "lru"}).bytes == 10**9
+    secret = read_tier_options({"shared": "redis://u:hidden@h:1"})
+    assert (secret.bytes, secret.folder) == (0, "") and "hidden" not in repr(secret)
 
 
 def config(model: Path) -> Any:

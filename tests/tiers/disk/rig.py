@@ -16,7 +16,7 @@ FINGERPRINT = bytes(range(32))
 BLOCK, PAGE, HOST, DISK = 4, 64, 8, 32
 GROUPS = (LayerGroup("full", page_bytes=PAGE),)
 OFTEN = KeeperPace(look_seconds=0.001, fence_seconds=0.001, scrub_bytes_per_second=0)
-PATIENT = DiskIO(2, 16, 60)
+PATIENT = DiskIO(2, 16, 120)
 BY_HAND = KeeperPace(look_seconds=600, scrub_bytes_per_second=0)  # nothing happens that nobody has asked for
 
 

@@ -13,6 +13,8 @@ import numpy as np
 from quire.tiers import Bytes
 from quire.tiers.disk.calls.files import File, Files, RealFiles
 
+from ...waits import PATIENCE
+
 SECTOR = 512
 
 
@@ -66,7 +68,7 @@ class FaultyFile:
         self.faults.calls.append((what, self.name, size))
         if self.faults.gate is not None:
             self.faults.reached.set()
-            assert self.faults.gate.wait(30)
+            assert self.faults.gate.wait(PATIENCE)
         for (name, place), number in errors.items():
             if name == self.name and offset <= place < offset + size:
                 raise OSError(number, errno.errorcode[number])

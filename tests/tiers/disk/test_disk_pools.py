@@ -124,6 +124,7 @@ def test_a_slot_that_hangs_for_one_group_does_so_for_the_other(tmp_path: Path) -
         tier.write(0, [2], [page_of(1, 0, POOLED.page_bytes)])
     with pytest.raises(TierError, match="an earlier write to it hangs in the disk"):
         tier.write(1, [2], [page_of(1, 1, POOLED.page_bytes)])
+    tier._io = IO
     faults.gate.set()
     tier.close()
 

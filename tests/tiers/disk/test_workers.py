@@ -11,6 +11,7 @@ import numpy as np
 from quire.tiers.disk.calls.files import REAL_FILES
 from quire.tiers.disk.calls.workers import DiskJob, Workers
 
+from ...waits import PATIENCE
 from .stand_ins import Faults, FaultyFile
 
 
@@ -19,7 +20,7 @@ def test_nobody_waits_for_threads_that_all_hang() -> None:
     workers = Workers("test", 1, 4)
 
     def hang(job: DiskJob) -> None:
-        assert gate.wait(30)
+        assert gate.wait(PATIENCE)
         assert not job.touch(lambda: late.append(1))
 
     (stuck,) = workers.run([hang], 0.01)
@@ -83,7 +84,7 @@ def test_a_job_that_was_given_up_fills_nothing() -> None:
     workers = Workers("test", 2, 4)
 
     def late(job: DiskJob) -> None:
-        assert gate.wait(30)
+        assert gate.wait(PATIENCE)
         assert not job.fill(out, np.ones(1, np.uint8))
 
     (job,) = workers.run([late], 0.01)

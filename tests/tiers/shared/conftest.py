@@ -40,7 +40,7 @@ def one_redis_server() -> Iterator[RedisServer]:
 @pytest.fixture
 def empty_redis(one_redis_server: RedisServer) -> RedisServer:
     """That one, empty."""
-    with socket.create_connection(("127.0.0.1", one_redis_server.port), 10) as line:
+    with socket.create_connection(("127.0.0.1", one_redis_server.port), 120) as line:
         line.sendall(b"FLUSHALL\r\n")
         assert line.recv(64) == b"+OK\r\n"
     return one_redis_server

@@ -26,7 +26,7 @@ WINDOW = LayerGroup("window", page_bytes=160, window=9)
 STATE = LayerGroup("state", page_bytes=224, snapshot_every=8)
 POOLED = (LayerGroup("full", page_bytes=96, pool="kv"), LayerGroup("window", page_bytes=96, window=9, pool="kv"))
 FINGERPRINT = bytes(range(32))
-PATIENT = 60.0  # seconds: only a test that hangs waits so long
+PATIENT = 120.0  # seconds: only a test that hangs waits so long
 Int32 = np.ndarray[tuple[int], np.dtype[np.int32]]
 
 

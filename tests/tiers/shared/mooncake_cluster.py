@@ -71,7 +71,7 @@ class MooncakeCluster:
         rest = ["-metrics_host", "127.0.0.1", "-metrics_port", str(free_port()), "-default_kv_lease_ttl", "5000"]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self._master = subprocess.Popen([program, *where, *rest], env=os.environ | QUIET, **quiet)  # type: ignore[call-overload]
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()

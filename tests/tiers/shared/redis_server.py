@@ -41,7 +41,7 @@ class RedisServer:
         self.process = subprocess.Popen(
             [BINARY, *place, "--dir", str(self.folder), *SETTINGS, *self.settings], stdout=subprocess.DEVNULL
         )
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1) as line:
                 line.sendall(b"PING\r\n")

@@ -22,6 +22,7 @@ from quire.tiers.shared.stores.file_calls import FileCalls
 from quire.tiers.shared.stores.folder_sweep import LOCK, TEMPORARY, AbandonedFiles, sweep
 from quire.tiers.shared.stores.value import HEADER_BYTES
 from tests.tiers.shared.store_suite import SIZE, StoreSuite, empty, got, name, page, soon
+from tests.waits import PATIENCE
 
 
 def files(folder: Path) -> list[Path]:
@@ -305,7 +306,7 @@ def test_two_threads_may_clean_at_once(tmp_path: Path, monkeypatch: pytest.Monke
 
     def slow(path: str) -> Any:
         inside.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE)
         return scandir(path)
 
     def clean() -> None:
@@ -317,10 +318,10 @@ def test_two_threads_may_clean_at_once(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "scandir", slow)
     first = threading.Thread(target=clean)
     first.start()
-    assert inside.wait(30)
+    assert inside.wait(PATIENCE)
     clean()
     go_on.set()
-    first.join(30)
+    first.join(PATIENCE)
     assert not faults and not first.is_alive()
     for _ in range(100):
         abandoned.clean(soon())

@@ -15,7 +15,7 @@ from quire.transfer.links.link import Link, Lost, News, Received, WriteDone
 from quire.transfer.links.tcp import TcpLink
 
 SHAPES = ((8, 1 << 20), (16, 48))  # slots and bytes of two groups
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 def new_pages(seed: int, shapes: Any = SHAPES) -> list[Bytes]:

@@ -13,7 +13,7 @@ from quire.transfer.links.connection import HEAD
 from quire.transfer.links.link import Lost, News
 
 SECRET = b"sixteen bytes ok" * 2
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 class RawPeer:

@@ -52,7 +52,7 @@ def no_more_files() -> Iterator[None]:
 
 def dialled(link: TcpLink) -> socket.socket:
     host, port = split(link.address)
-    return socket.create_connection((host, port), 5)
+    return socket.create_connection((host, port), 120)
 
 
 def until(link: TcpLink, done: Callable[[], bool]) -> None:

@@ -35,7 +35,7 @@ class SlowNames:
             self.asked += 1
             self.inside += 1
             self.most = max(self.most, self.inside)
-        self.answer.wait(60)
+        self.answer.wait(120)
         with self.lock:
             self.inside -= 1
         return ANSWER("127.0.0.1", port, type=type, flags=flags)

@@ -123,7 +123,7 @@ def test_older_tls_is_not_spoken(good: Tls) -> None:
     context.load_verify_locations(str(good.ca))
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     host, port = link.address.split(":")
-    with socket.create_connection((host, int(port)), 5) as raw:
+    with socket.create_connection((host, int(port)), 120) as raw:
         secure = context.wrap_socket(raw, server_hostname=host, do_handshake_on_connect=False)
         secure.setblocking(False)
         limit = time.monotonic() + DEADLINE

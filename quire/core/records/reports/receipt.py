@@ -12,7 +12,7 @@ from quire.core.records.identity import Scope
 
 Cause = Literal[
     "policy", "last_token", "short", "under_way", "evicted", "failed", "forgotten", "window", "snapshot",
-    "other_scope", "new", "slow",
+    "other_scope", "new", "interrupted", "slow",
 ]  # fmt: skip
 HintVerdict = Literal["right", "wrong", "absent"]
 ClientCause = Literal["policy", "short", "under_way", "gone", "new"]
@@ -29,6 +29,7 @@ COUNTERFACTUALS: dict[Cause, str | None] = {  # what would save the token; None:
     "snapshot": "snapshots at every block edge, with slots for them",
     "other_scope": "the same scope",
     "new": None,
+    "interrupted": "what differs before it placed behind it",
     "slow": "a prefetch ahead of the claim",
 }
 _WORDS: dict[Cause, str] = {
@@ -43,6 +44,7 @@ _WORDS: dict[Cause, str] = {
     "snapshot": "no snapshot to resume at",
     "other_scope": "in another scope",
     "new": "new",
+    "interrupted": "interrupted",
     "slow": "in the slow tier only: not prefetched",
 }
 _CLIENT: dict[Cause, ClientCause] = {
@@ -57,6 +59,7 @@ _CLIENT: dict[Cause, ClientCause] = {
     "snapshot": "gone",
     "other_scope": "new",  # that another scope has it stays private
     "new": "new",
+    "interrupted": "new",  # nothing of it is stored for this beginning
     "slow": "gone",
 }
 
@@ -74,9 +77,10 @@ class Miss:
     request: Hashable = None  # under way: who computes them
     scope: Scope | None = None  # other scope: which
     back: Back | None = None  # evicted, failed: the hint that they were ranked by; None: there was none
+    gap: int | None = None  # interrupted: tokens before them that were not here
 
     def __repr__(self) -> str:
-        names = ("group", "seconds", "admission", "request", "scope", "back")
+        names = ("group", "seconds", "admission", "request", "scope", "back", "gap")
         parts = [f", {name}={shown(value)}" for name in names if (value := getattr(self, name)) is not None]
         return f"Miss({self.cause}, {self.start} to {self.stop}{''.join(parts)})"
 
@@ -84,6 +88,11 @@ class Miss:
     def num_tokens(self) -> int:
         """How many they are."""
         return self.stop - self.start
+
+    @property
+    def parted(self) -> int:
+        """Interrupted: where the text before them, which was not here, begins."""
+        return self.start - (self.gap or 0)
 
     @property
     def hint(self) -> HintVerdict | None:
@@ -189,6 +198,9 @@ def _facts(misses: list[Miss]) -> str:
         return f" by request {shown(last.request)}"
     if last.cause == "other_scope":
         return f": {shown(last.scope)}"
+    if last.cause == "interrupted":
+        first = misses[0]
+        return f": equal again at {first.start:,}, after {first.gap:,} others" if first.gap else f" at {first.start:,}"
     if last.cause == "new":
         return f": parted at {last.start:,}" if last.start else ""
     return ""

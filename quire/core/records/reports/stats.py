@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 NUM_COUNTERS = 40
 _REUSED_FULL, _REUSED_PARTIAL, _MISSED = 2, 3, 4
-_TOLD, _FOUND, _SUPERSEDED = 32, 35, 38
+_TOLD, _FOUND, _SUPERSEDED, _PENDING = 32, 35, 38, 39
 _REUSED_FROM, _PARTIAL_FROM, _SKIPPED, _BEHIND, _COPIED_DOWN, _PREFETCHED = 12, 20, 28, 29, 30, 31
 
 
@@ -43,6 +43,7 @@ class Counts:
     hinted: tuple[int, ...] = (0, 0, 0)  # pages said to come back soon, later, never
     reused_hinted: tuple[int, ...] = (0, 0, 0)  # of the reused: ranked by such a hint until then
     superseded: int = 0  # pages of text that its session has left behind
+    reused_pending: int = 0  # of the whole ones reused: pages that a step in flight was computing
 
     @property
     def reused(self) -> int:
@@ -91,7 +92,7 @@ class Counts:
         return self.dropped * self.page_bytes
 
 
-_NAMES = tuple(field.name for field in fields(Counts)[1:-9])  # in the store's order
+_NAMES = tuple(field.name for field in fields(Counts)[1:-10])  # in the store's order
 
 
 def counts(row: NDArray[np.int64], page_bytes: int, num_tiers: int) -> Counts:
@@ -110,6 +111,7 @@ def counts(row: NDArray[np.int64], page_bytes: int, num_tiers: int) -> Counts:
         hinted=tuple(numbers[_TOLD : _TOLD + 3]),
         reused_hinted=tuple(numbers[_FOUND : _FOUND + 3]),
         superseded=numbers[_SUPERSEDED],
+        reused_pending=numbers[_PENDING],
         **named,
     )
 

@@ -99,11 +99,31 @@ cdef class Store:
             raise MemoryError("no memory for a walk")
         return hit
 
+    def find_pending(self, Hit hit not None, Chain chain not None, int32_t root, Py_ssize_t usable):
+        """Lengthen a fresh hit by whole blocks that one row's steps in flight compute; the row, -1: none."""
+        cdef int32_t owner
+        check_hit(hit, self, FOUND, "find_pending")
+        check_chain(&self.state, chain, root)
+        if hit.chain is not chain or hit.path.root != root or hit.path.pending:
+            raise ValueError("find_pending: once, behind a fresh hit of this chain and root")
+        owner = find_pending(&self.state, &chain.text, &hit.path, max(0, usable))
+        if owner == -2:
+            raise MemoryError("find_pending: no memory")
+        return owner
+
+    def owner(self, Hit hit not None):
+        """The row whose steps in flight compute the last blocks of a hit now, -1: none does."""
+        if hit.store is not self or num_landed(&self.state, &hit.path) == hit.path.blocks:
+            return -1
+        return hit.path.owner
+
     def claim(self, Hit hit not None, needs=None, bint stays=False):
         """Claim what the hit needs, or of each group the blocks [0, sink) and [first, stop) as far as they were there:
         eviction passes over them. Per group, pages of them that have no copy on tier 0. With `stays` their copies below
         it stay where they are."""
         check_hit(hit, self, FOUND, "claim")
+        if not is_still_there(&self.state, &hit.path):
+            raise ValueError("claim: what was being computed is another's since this hit was found: walk again")
         return claim_hit(&self.state, hit, needs, stays)
 
     def unclaim(self, Hit hit not None):
@@ -186,7 +206,7 @@ cdef class Store:
 
     def launch(self, rows, ends):
         """Steps in flight compute these rows up to `ends`; 0: none does any more."""
-        set_launched(&self.state, rows, ends)
+        launch_rows(&self.state, rows, ends)
 
     def take_back(self, int32_t row, int32_t end, bint ran):
         """What the row was handed out from `end` on is not computed; `ran`: a step may have begun it."""
@@ -297,7 +317,9 @@ cdef class Store:
         cdef Pool *g = check_group(&self.state, group)
         if g.told == NULL:
             told = np.full_like(self.slots[group], -1)
-            self.told, g.told = [*(self.told or ()), told], <int32_t *> memory_of(told)
+            touched = np.full((self.state.num_rows, 2), (0, self.state.num_columns), np.int32)
+            self.told = [*(self.told or ()), told, touched]
+            g.told, g.touched = <int32_t *> memory_of(told), <int32_t *> memory_of(touched)
         return take_cells(&self.state, g)
 
     def copy_rows(self, Py_ssize_t group, rows, out):

@@ -26,8 +26,8 @@ from quire.core.store.interface import (
 from quire.core.store.reuse import ADAPTIVE, LRU, MOST_YOUNGER, RELEASE_ORDER
 from quire.core.store.twin import maps
 from quire.core.store.twin.dump import dump, page_info
-from quire.core.store.twin.hits import claim, explain, walk
-from quire.core.store.twin.hits.walk_result import Hit
+from quire.core.store.twin.hits import claim, explain, pending, walk
+from quire.core.store.twin.hits.walk_result import NOBODY, STALE, Hit
 from quire.core.store.twin.keys.chain import Chain
 from quire.core.store.twin.learned.cells import Cells
 from quire.core.store.twin.learned.ghosts import Ghosts
@@ -138,10 +138,24 @@ class Store:
         top = None if root == seat.NO_ROOT else self._state.tree.root(root)
         return walk.walk(self._state, chain, top, usable, policy, first)
 
+    def find_pending(self, hit: Hit, chain: Chain, root: int, usable: int) -> int:
+        """Lengthen a fresh hit by whole blocks that one row's steps in flight compute; the row, -1: none."""
+        check_chain(self._state, chain)
+        if hit.claimed or hit.owner != NOBODY:
+            raise ValueError("pending blocks are looked for once, behind a fresh hit")
+        top = None if root == seat.NO_ROOT else self._state.tree.root(root)
+        return pending.find_pending(self._state, hit, chain, top, usable)
+
+    def owner(self, hit: Hit) -> int:
+        """The row whose steps in flight compute the last blocks of a hit now, -1: none does."""
+        return hit.owner if pending.num_landed(self._state, hit) < hit.blocks else NOBODY
+
     def claim(self, hit: Hit, needs: Sequence[Need] | None = None, stays: bool = False) -> tuple[int, ...]:
         """Returns, per group, the held pages that must come to the device."""
+        if not pending.is_still_there(self._state, hit):
+            raise ValueError(STALE)
         claim.claim(self._state.pools, hit, needs, bool(stays))
-        self._state.loose += 1
+        self._state.loose += not hit.frozen
         return tuple(hit.num_cold(group) for group in range(len(self._state.pools)))
 
     def unclaim(self, hit: Hit) -> None:

@@ -142,7 +142,8 @@ class Branch:
     """Tokens of one answer in the making, behind its prompt. `sequence` is its hold on pages; None while it waits."""
 
     __slots__ = (
-        "_buffer", "drafts", "id", "index", "length", "log_probs", "mask", "prefetch", "prepared", "run", "sequence",
+        "_buffer", "ahead", "drafts", "id", "index", "length", "log_probs", "mask", "prefetch", "prepared", "run",
+        "sequence",
     )  # fmt: skip
 
     def __init__(self, run: Run, index: int, id: Hashable, tokens: Int32) -> None:
@@ -158,6 +159,7 @@ class Branch:
         self.drafts: Int32 = _NONE  # guessed tokens that this step computes beside its last one
         self.mask: TokenMask | None = None  # what may come next; None: anything
         self.log_probs: torch.Tensor | None = None  # a beam's, while it waits for the others
+        self.ahead = 0  # tokens behind `length` that steps in flight make: not read yet
 
     @property
     def tokens(self) -> Int32:
@@ -174,6 +176,29 @@ class Branch:
         """Who comes first within a tenant: by priority, then by submission, then by number."""
         run = self.run
         return run.sampling.priority, run.arrival, self.index
+
+    @property
+    def splits(self) -> bool:
+        """Its next tokens are the first of a run with several answers: each answer goes its own way from there."""
+        run = self.run
+        return run.sampling.n > 1 and run.beams is None and len(run.branches) == 1 and not run.answers[0].tokens
+
+    @property
+    def needs_tokens(self) -> bool:
+        """The host must have read its last token before its next can be computed."""
+        run = self.run
+        return bool(
+            self.mask is not None or run.rules is not None or run.beams is not None or run.sampling.drafts
+            or self.splits
+        )  # fmt: skip
+
+    @property
+    def may_go_on(self) -> bool:
+        """Its next token can be computed: its last was read, or need not be, and its answer has room for one more."""
+        if not self.ahead:
+            return True
+        end = len(self.run.prompt) + self.run.sampling.max_tokens
+        return self.length + self.ahead < end and not self.needs_tokens
 
     @property
     def back(self) -> Back | None:

@@ -12,6 +12,8 @@ from quire.core.state.claim import Refusal
 from quire.engine.model.packing import Segment
 from quire.engine.step.runs.branch import Branch
 
+NOT_READ = np.zeros(1, np.int32)
+
 
 class Work(NamedTuple):
     """What one branch computes in a step."""
@@ -26,6 +28,8 @@ class Work(NamedTuple):
         branch, span = self.branch, self.span
         assert branch.sequence is not None
         known = branch.tokens[span.start : span.end]  # drafts are not part of the answer yet
+        if span.start >= branch.length:
+            known = NOT_READ  # the device has it
         tokens = np.concatenate([known, branch.drafts]) if len(branch.drafts) else known
         return Segment(branch.sequence.row, span.start, tokens, self.num_logits, self.snapshots)
 
@@ -40,9 +44,11 @@ class RefusedBranch(NamedTuple):
 class Turn:
     """One step, decided: what to compute, and which branches can never run."""
 
-    __slots__ = ("admitted", "made_way", "passed_over", "refused", "works")
+    __slots__ = ("admitted", "in_flight", "made_way", "must_read", "passed_over", "refused", "works")
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_flight: bool = False) -> None:
+        self.in_flight = in_flight  # earlier steps have not been read: pages that branches give up now come back later
+        self.must_read = False  # it lacks what comes back when they have been
         self.passed_over = 0  # waiting branches whose pages were on their way when it was decided
         self.made_way = False  # some lost their pages to one that could not come in before
         self.works: dict[Branch, Work] = {}

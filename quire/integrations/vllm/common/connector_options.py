@@ -24,6 +24,7 @@ class ConnectorOptions:
     store_decoded: bool = True  # blocks that hold generated tokens are kept too
     min_load_tokens: int = 1  # a hit that saves fewer tokens than this is not loaded
     receipts: bool = False  # say why a request missed: in the metrics, and in its answer if it asks
+    receipt_chunks: int = 0  # of text that receipts find again behind another beginning, 8 tokens each
     disk: str | None = None  # folder for pages that outlive the process
     disk_bytes: int = 0  # that may lie there, of all ranks together
     shared: str | None = field(default=None, repr=False)  # a store: a folder, or redis://user:password@host:6379/0
@@ -56,6 +57,10 @@ class ConnectorOptions:
             raise InputError(say(f"disk {shown(self.disk)}", fact, "write disk=/folder and disk_bytes=200GB"))
         if isinstance(self.wait, bool) or not isinstance(self.wait, int | float) or not 0 <= self.wait < 3600:
             raise InputError(say(f"a wait of {shown(self.wait)}", "it is not a time", "give seconds, below 3600"))
+        chunks = self.receipt_chunks
+        if type(chunks) is not int or chunks < 0 or (chunks and not self.receipts):
+            fact, cure = "it is a number of chunks, for receipts", "write receipts=true too, or leave it out"
+            raise InputError(say(f"receipt_chunks {shown(self.receipt_chunks)}", fact, cure))
         if type(self.min_load_tokens) is not int or self.min_load_tokens < 1:
             fact = "it is a number of tokens, of at least 1"
             raise InputError(say(f"min_load_tokens {shown(self.min_load_tokens)}", fact, "leave it out"))

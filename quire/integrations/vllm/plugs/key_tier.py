@@ -1,14 +1,14 @@
 """KeyTier: pages by vLLM's keys below its host cache. Knows the interface of secondary tiers, needs no vLLM.
 
-    complete_store ─► submit_store ─► disk            a row of the host cache is one page, with all ranks' parts
-    lookup: HIT ────► submit_load ──► host cache      what is not as it was written is a failed load, and a miss after
+    complete_store ─► submit_store ─► disk, shared store    a row of the host cache is one page, with all ranks' parts
+    lookup: HIT ────► submit_load ──► host cache            what is not as it was written is a failed load, a miss after
+            RETRY: the store has been asked, with all that the step looks up
 
 All calls come from the scheduler's thread and return at once; `finished` gives each job's end.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,10 +17,16 @@ import numpy as np
 
 from quire.integrations.vllm.plugs.key_policy import Context
 from quire.integrations.vllm.plugs.tier_options import TierOptions
+from quire.integrations.vllm.plugs.tier_parts import JoinedJobs, TierPart
+from quire.tiers.base import Bytes
 from quire.tiers.disk import DiskIO, slots_for
 from quire.tiers.disk.keyed import KeyDisk, KeyJobs, KeyJobsDone
+from quire.tiers.disk.keyed.key_place import KeyPlace
+from quire.tiers.shared import SharedConfig, open_store
+from quire.tiers.shared.keyed import KeyLookups, KeyStore
 
-AGAIN_AFTER = 60.0  # seconds after which a key that could not be loaded may be asked for again
+ANSWER_AFTER = 2.0  # times the wait: a store's answer that has not come by then is a no
+DONE_AFTER = 1.5  # times the deadline: a job that waits for a place that hangs is given up
 
 
 @dataclass(slots=True)
@@ -32,7 +38,7 @@ class RequestKeys:
 
 
 class KeyTier:
-    """One disk below one host cache."""
+    """A disk, a shared store or both below one host cache."""
 
     def __init__(
         self, view: memoryview, options: TierOptions, fingerprint: Callable[[int], bytes], **more: Any
@@ -40,18 +46,48 @@ class KeyTier:
         """`fingerprint`: of pages of so many bytes. `more` goes to the disk."""
         rows = np.frombuffer(view.cast("B"), np.uint8).reshape(view.shape[0], -1)  # type: ignore[index]
         size = rows.shape[1]
-        num_slots = slots_for(options.bytes, (size,))
-        self.disk = KeyDisk(
-            options.folder, fingerprint(size), size, num_slots, eviction=options.eviction,
-            io=DiskIO(deadline=options.deadline), **more,
-        )  # fmt: skip
-        most = max(1, int(options.waiting * len(rows)))
-        self.jobs = KeyJobs(self.disk, rows, most_rows=most, patience=1.5 * options.deadline)
-        self._unwell: dict[bytes, float] = {}  # keys that could not be loaded, and until when they are misses
+        which = fingerprint(size)
+        self._most = max(1, int(options.waiting * len(rows)))
+        self.disk: KeyDisk | None = None
+        self.store: KeyStore | None = None
+        if options.shared:
+            config = SharedConfig(options.shared, folder_bytes=options.shared_bytes)
+            self.store = KeyStore(open_store(config), which, size, wait=options.wait)
+        try:
+            if options.folder:
+                self.disk = KeyDisk(
+                    options.folder, which, size, slots_for(options.bytes, (size,)), eviction=options.eviction,
+                    io=DiskIO(deadline=options.deadline), **more,
+                )  # fmt: skip
+        except BaseException:
+            if self.store is not None:
+                self.store.close()
+            raise
+        self._lookups = None if self.store is None else KeyLookups(self.store.exist, ANSWER_AFTER * options.wait)
+        places = [place for place in (self.disk, self.store) if place is not None]
+        self.jobs = JoinedJobs([self._part(place, rows, options) for place in places])
 
-    def has(self, key: bytes) -> bool:
-        """Whether it is worth loading: there, and not given up a moment ago. In memory; nothing waits for the disk."""
-        return key in self.disk and time.monotonic() >= self._unwell.get(key, 0.0)
+    def _part(self, place: KeyPlace, rows: Bytes, options: TierOptions) -> TierPart:
+        is_store = place is self.store
+        patience = DONE_AFTER * (options.wait if is_store else options.deadline)
+        jobs = KeyJobs(place, rows, most_rows=self._most, patience=patience)
+        return TierPart(jobs, self._lookups if is_store else None)
+
+    def has(self, key: bytes, request: str = "") -> bool | None:
+        """Whether it is worth loading: there, and not given up a moment ago. None: the store has been asked."""
+        if self._on_disk(key):
+            return True
+        if self._lookups is None or not self.jobs.parts[-1].is_well(key):
+            return False
+        return self._lookups.look(key, request)
+
+    def _on_disk(self, key: bytes) -> bool:
+        return self.disk is not None and key in self.disk and self.jobs.parts[0].is_well(key)
+
+    def flush(self) -> None:
+        """A step is over: the store is asked for what its lookups did not know."""
+        if self._lookups is not None:
+            self._lookups.flush()
 
     def submit(
         self, number: int, keys: Collection[bytes], rows: Sequence[int], is_load: bool, context: Context
@@ -60,28 +96,24 @@ class KeyTier:
         request = context.get_state(RequestKeys) or RequestKeys()
         context.set_state(request)
         request.keys.update(dict.fromkeys(keys))
-        if is_load:
-            request.loaded.update(keys)
-        (self.jobs.submit_load if is_load else self.jobs.submit_store)(number, list(keys), [int(row) for row in rows])
+        moved, places = list(keys), [int(row) for row in rows]
+        if not is_load:
+            self.jobs.submit_store(number, moved, places)
+            return
+        request.loaded.update(keys)
+        last = len(self.jobs.parts) - 1
+        self.jobs.submit_load(number, moved, places, [0 if self._on_disk(key) else last for key in moved])
 
     def finished(self) -> list[KeyJobsDone]:
-        """Jobs that are over. A key that could not be loaded is a miss for a while: else vLLM would ask for it again at
-        every step, and the request wait for ever."""
-        done = self.jobs.finished()
-        for job in done:
-            if job.is_load and job.bad:
-                now = time.monotonic()
-                kept = {key: until for key, until in self._unwell.items() if until > now}
-                self._unwell = kept | dict.fromkeys(job.bad, now + AGAIN_AFTER)
-            elif not job.is_load:
-                for key in job.good:
-                    self._unwell.pop(key, None)
-        return done
+        """Jobs that are over."""
+        return self.jobs.finished()
 
     def end_request(self, context: Context) -> None:
-        """What it used, as one text."""
+        """What it used, as one text; what the store said of it is forgotten."""
+        if self._lookups is not None:
+            self._lookups.end(context.req_id)
         request = context.get_state(RequestKeys)
-        if request is None:
+        if request is None or self.disk is None:
             return
         ends = {key: context.get_offload_key_position(key) for key in request.keys}
         keys = list(request.keys) if None in ends.values() else sorted(ends, key=lambda key: ends[key] or 0)
@@ -90,5 +122,5 @@ class KeyTier:
             self.disk.use(ours, request.loaded.intersection(ours))
 
     def close(self) -> bool:
-        """Make it durable, and let go of the host cache's memory; False: the disk does not answer."""
+        """Make it durable, and let go of the host cache's memory; False: a part does not answer."""
         return self.jobs.close()

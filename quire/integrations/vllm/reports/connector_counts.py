@@ -38,7 +38,7 @@ COUNTERS = {  # name: what it counts
 }
 CAUSES = (
     "policy", "last_token", "short", "under_way", "evicted", "failed", "forgotten", "window", "snapshot",
-    "other_scope", "new", "slow",
+    "other_scope", "new", "interrupted", "slow",
 )  # fmt: skip
 COUNTERS |= {f"missed_{cause}": f"Tokens that were not in the cache, by cause: {cause}." for cause in CAUSES}
 GAUGES = {

@@ -23,7 +23,7 @@ from quire.core.records.errors import InputError, QuireError, say
 from quire.tiers.base import Bytes, TierError
 from quire.tiers.disk import DiskCounts, DiskFolder, DiskIO, DiskLimits
 from quire.tiers.disk.calls.files import REAL_FILES, Files, FullDisk, reason
-from quire.tiers.disk.keyed.key_blocks import MOST_KEY_BYTES, came, freed, read_keys
+from quire.tiers.disk.keyed.key_blocks import MOST_KEY_BYTES, ROOT, came, freed, read_keys
 from quire.tiers.disk.keyed.key_place import THERE, Still
 from quire.tiers.disk.log.manifest import EMPTY, DamagedLog
 from quire.tiers.disk.pages.slots import Gone, NoVerdict
@@ -260,6 +260,15 @@ class KeyDisk:
         with self._lock:
             self._ranking.order.chain(keys)
             self._ranking.use(keys, reused, 2 * len(reused) >= len(keys) > 0)
+
+    def clear(self) -> bool:
+        """Forget every page that nobody reads just now; whether the disk knows it, too."""
+        answers: dict[bytes, str] = {}
+        with self._writing:
+            with self._lock:
+                for gone in self._ranking.take(self._ranking.order.num_free) or ():
+                    self._to_free.append(self._slots.pop(gone))
+            return not self.broken and self._record_free(answers, [ROOT])
 
     # lasting
 

@@ -9,6 +9,7 @@ import pytest
 
 from quire.core.store.twin import Hit, Store
 
+from ....effort import cases
 from .rig import Rig, T, full, rig, state, window
 
 
@@ -104,13 +105,14 @@ MIXES = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(12))
 def test_random_use_keeps_every_count_right(seed: int) -> None:
     dice = random.Random(seed)
     groups = MIXES[seed % len(MIXES)]
     r = rig(groups=groups, order=seed % 2, shadows=seed % 3 > 0, offload_min=20)
     live: set[int] = set()
-    for now in range(400):
+    for now in range(cases(200, 400)):
         step(r, dice, live, now)
         recount(r.store)
     for row in live:

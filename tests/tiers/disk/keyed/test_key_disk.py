@@ -23,9 +23,10 @@ from quire.tiers.disk.log.read_manifest import read_manifest
 from tests.effort import cases
 from tests.tiers.disk.dying import DeadlyFiles, Tell, until_killed
 from tests.tiers.disk.stand_ins import Faults, FaultyFiles, FullFiles, MemoryFiles, PowerCut
+from tests.waits import PATIENCE
 
 PRINT, PAGE = bytes(range(32)), 5000
-PATIENT = DiskIO(2, 16, 60)
+PATIENT = DiskIO(2, 16, 120)
 
 
 def key(number: int, text: str = "a") -> bytes:
@@ -121,7 +122,7 @@ def test_a_slot_is_not_taken_while_its_page_is_read(tmp_path: Path) -> None:
     came: list[bool] = []
     reader = Thread(target=lambda: came.extend(right(disk, key(0))))
     reader.start()
-    assert faults.reached.wait(30)
+    assert faults.reached.wait(PATIENCE)
     answers = write(disk, key(1))
     faults.gate.set()
     reader.join()
@@ -175,7 +176,7 @@ def test_a_disk_that_hangs_costs_a_miss_and_no_page(tmp_path: Path) -> None:
     assert "did not answer" in answer and not out.any() and key(0) in disk
     assert write(disk, key(1))[0] not in (THERE, "")
     faults.gate.set()
-    late = time.monotonic() + 30
+    late = time.monotonic() + PATIENCE
     while not disk.fence():  # until the thread that hung is back
         assert time.monotonic() < late
     disk.close()

@@ -14,6 +14,8 @@ from quire.tiers import Bytes
 from quire.tiers.disk.keyed import KeyJobs, KeyJobsDone
 from quire.tiers.disk.keyed.key_place import THERE, Still
 
+from ....waits import PATIENCE
+
 ROWS, SIZE = 8, 64
 
 
@@ -31,7 +33,7 @@ class MemoryPlace:
 
     def _wait(self) -> None:
         self.reached.set()
-        assert self.gate.wait(30)
+        assert self.gate.wait(PATIENCE)
         if self.broken:
             raise RuntimeError("a bug")
 
@@ -89,7 +91,7 @@ def test_more_than_may_wait_is_refused_at_once_and_loads_pass_by() -> None:
     rig = Rig(most_rows=3)
     rig.place.gate.clear()
     rig.jobs.submit_store(1, [b"a", b"b"], [0, 1])
-    assert rig.place.reached.wait(30)
+    assert rig.place.reached.wait(PATIENCE)
     rig.jobs.submit_store(2, [b"c", b"d"], [2, 3])
     (refused,) = rig.jobs.finished()
     assert (refused.number, refused.good, rig.jobs.refused) == (2, (), 2)
@@ -104,7 +106,7 @@ def test_while_the_place_hangs_stores_are_given_up_and_leave_nothing() -> None:
     rig = Rig()
     rig.place.gate.clear()
     rig.jobs.submit_store(1, [b"a"], [0])
-    assert rig.place.reached.wait(30)
+    assert rig.place.reached.wait(PATIENCE)
     rig.now = 100.0
     assert rig.jobs.finished() == [], "slow is not hanging"
     rig.place.hanging = True
@@ -123,7 +125,7 @@ def test_a_load_that_has_begun_is_never_given_up_and_one_that_waits_is() -> None
     rig.place.gate.clear()
     for number in range(4):  # two threads
         rig.jobs.submit_load(number, [b"a"], [number])
-    assert rig.place.reached.wait(30)
+    assert rig.place.reached.wait(PATIENCE)
     while sum(job.started for job in list(rig.jobs._jobs.values())) < 2:
         pass
     rig.place.hanging, rig.now = True, 100.0

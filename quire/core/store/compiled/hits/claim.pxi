@@ -6,9 +6,10 @@ cdef inline void forget_needs(Path *path) noexcept nogil:
     """The hit is as it was before its claim."""
     path.stage = FOUND
     free(path.needs)
-    free(path.pages)
     path.needs = NULL
-    path.pages = NULL
+    if path.pending == 0:     # else nothing else knows them
+        free(path.pages)
+        path.pages = NULL
 
 
 cdef void claim_span(State *s, Pool *g, Path *path, int32_t first, int32_t last) noexcept nogil:
@@ -22,6 +23,13 @@ cdef void claim_span(State *s, Pool *g, Path *path, int32_t first, int32_t last)
     g.room.available -= taken
 
 
+cdef void claim_noted(State *s, Pool *g, Path *path, int32_t first, int32_t last) noexcept nogil:
+    """The same where the hit keeps its pages by number: some of its blocks are pending."""
+    cdef int32_t b
+    for b in range(first, last):
+        claim_page(g, node_page(s, g, path, b))
+
+
 cdef void claim(State *s, Path *path) noexcept nogil:
     """One claim more on every needed page and on the source's pages. If they shall stay, their copies below the device
     stay where they are, too: they are read there."""
@@ -30,14 +38,17 @@ cdef void claim(State *s, Path *path) noexcept nogil:
     for i in range(s.num_groups):
         run = runs_of(path, s.pools + i)
         while next_run(s, path, s.pools + i, &run):
-            claim_span(s, s.pools + i, path, run.first, run.last)
+            if path.pending:
+                claim_noted(s, s.pools + i, path, run.first, run.last)
+            else:
+                claim_span(s, s.pools + i, path, run.first, run.last)
             for b in range(run.first, run.last if path.stays else run.first):
                 keep_page(s.pools + i, node_page(s, s.pools + i, path, b))
         if path.source >= 0:
             claim_page(s.pools + i, at(&s.tree, path.source).page[i])
     path.stage = CLAIMED
     s.open_claims += 1
-    s.loose += 1
+    s.loose += path.pages == NULL
 
 
 cdef void unclaim(State *s, Path *path) noexcept nogil:

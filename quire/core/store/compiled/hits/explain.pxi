@@ -56,7 +56,7 @@ cdef inline bint is_slow(Look *look, Pool *g, int32_t block) noexcept nogil:
 cdef int walk_on(Look *look, Path *path) noexcept nogil:
     """All blocks of the prompt that are in the tree, beyond where the walk for the hit ended; -1 without memory."""
     cdef Tree *t = &look.s.tree
-    cdef int32_t n = path.num_nodes, node
+    cdef int32_t n = path.known if path.pending else path.num_nodes, node
     look.walked = n
     if look.root < 0 or n >= look.whole:
         return 0

@@ -34,6 +34,10 @@ cdef struct Path:
     int32_t computing         # the row that computes what is under way, -1: none; and
     int64_t *told             # why there is no more: tokens by group and tier, then runs; NULL: not asked for
     Py_ssize_t num_told
+    int32_t pending           # the last of its blocks, which a row in flight computes: the pages say which they are
+    int32_t known             # with pending blocks: nodes that were walked
+    int32_t owner             # that row,
+    int64_t owner_seat        # and what it was then
 
 cdef struct Run:
     int32_t first             # the present run: [first, last)
@@ -201,7 +205,7 @@ cdef bint is_fresh(State *s, Path *path, Text *text) noexcept nogil:
         return True
     for i in range(s.num_groups):
         blocks = max(blocks, end_of(s, path, s.pools + i))
-    if not has_nodes(s, path, text, blocks):
+    if path.pending or not has_nodes(s, path, text, blocks):
         return False
     for i in range(s.num_groups):
         run = runs_of(path, s.pools + i)
@@ -249,7 +253,8 @@ cdef class Hit:
         cdef int32_t tail = max(0, path.coming - g.tail) if g.tail >= 0 else 0, b, p
         cdef list pages = [], tiers = []
         for b in range(path.first, path.coming):
-            p = at(&self.state.tree, path.nodes[b]).page[g.index]
+            p = (path.pages[g.index * path.num_nodes + b] if path.blocks - path.pending <= b < path.blocks
+                 else at(&self.state.tree, path.nodes[b]).page[g.index])
             if p >= 0 and (b < g.sink or b >= tail):
                 pages.append(p)
                 tiers.append(hottest(g, page_at(g, p)))

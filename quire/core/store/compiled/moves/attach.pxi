@@ -16,8 +16,9 @@ cdef inline void watch(Pool *g, int32_t p, int32_t node) noexcept nogil:
 
 cdef inline void unwatch(Pool *g, int32_t p) noexcept nogil:
     """A page leaves its node."""
-    if g.cells != NULL and memory_at(g.cells, p).reuse & WATCHED:
-        memory_at(g.cells, p).reuse -= WATCHED
+    cdef Memory *memory = memory_behind(g, page_at(g, p))
+    if g.cells != NULL and memory.reuse & WATCHED:
+        memory.reuse -= WATCHED
         g.cells.rival.watched -= 1
 
 

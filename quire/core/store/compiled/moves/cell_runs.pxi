@@ -185,8 +185,7 @@ cdef int32_t cut_cell_pairs(State *s, Pool *g, int32_t wanted) noexcept nogil:
         if p < 0 or q < 0 or device.kind == COVERED:
             break
         g.run[count] = page_at(g, p).slot[0]
-        if priority_of(page_at(g, p)) < s.offload_min or outranks_cell(
-                g, q, host.kind, p, has_child(g, page_at(g, p), 1), passes(g, page_at(g, p))):
+        if priority_of(page_at(g, p)) < s.offload_min or holds_off(g, q, host.kind, p, 1):
             g.dropped[count] = p
             q = -1 if cut_lone(g, p, &device, &host) else q
         else:

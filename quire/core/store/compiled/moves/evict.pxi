@@ -63,13 +63,13 @@ cdef inline void pass_block(State *s, Pool *g, int32_t n, int32_t way) noexcept 
             pass_over(other, p)
 
 
-cdef void pass_useless(State *s, Pool *g, int32_t n) noexcept nogil:
-    """A page of this block is gone (-1: of none), which a request read that resumed there or a few blocks below: what
-    other windows keep for such requests alone goes before others, the last first. Where nothing is left of the block,
-    its text ends earlier now."""
+cdef void pass_others(State *s, Pool *g, int32_t n) noexcept nogil:
+    """A page of this block is gone, which a request read that resumed there or a few blocks below: what other windows
+    keep for such requests alone goes before others, the last first. Where nothing is left of the block, its text ends
+    earlier now."""
     cdef Tree *t = &s.tree
     cdef int32_t low = n, depth = 0, way, below
-    if n < 0 or s.most_read == 0 or at(t, n).size == 0:
+    if at(t, n).size == 0:
         return
     while depth < g.tail - 1:
         below = only_child(t, low)
@@ -86,6 +86,12 @@ cdef void pass_useless(State *s, Pool *g, int32_t n) noexcept nogil:
         below, low, depth, way = low, at(t, low).parent, depth - 1, min(way + 1, s.most_read)
         if depth < 0 and (at(t, low).flags & ROOT or only_child(t, low) != below):
             return
+
+
+cdef inline void pass_useless(State *s, Pool *g, int32_t n) noexcept nogil:
+    """The same, if there is such a block (-1: none) and a window."""
+    if n >= 0 and s.most_read:
+        pass_others(s, g, n)
 
 
 cdef void cut_off_from(State *s, Pool *g, int32_t n) noexcept nogil:

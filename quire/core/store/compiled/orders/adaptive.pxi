@@ -48,11 +48,10 @@ cdef inline void unlist_adaptive(Pool *g, int32_t t, Page *page) noexcept nogil:
         unlist_cell(g.tiers + t, g.cells, page.slot[t], kind)
 
 
-cdef inline bint outranks_cell(Pool *g, int32_t q, int32_t kind, int32_t p, bint covers, bint passed) noexcept nogil:
-    """Whether idle page q in the list `kind` shall stay rather than page p come, which covers another there, or is passed."""
+cdef inline bint outranks_cell(Pool *g, int32_t q, int32_t kind, int32_t p, bint passed) noexcept nogil:
+    """Whether idle page q in the list `kind` shall stay rather than page p come, which is passed or not; neither is
+    covered."""
     cdef int32_t there = priority_of(page_at(g, q)), mine = priority_of(page_at(g, p))
-    if kind == COVERED or covers:
-        return kind == COVERED
     if there != mine:
         return there > mine
     mine = 0 if passed else 1 + listed_cell(g.cells, p)

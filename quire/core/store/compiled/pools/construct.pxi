@@ -20,14 +20,13 @@ cdef int state_open(State *s, bint events, Py_ssize_t max_events) except -1:
     s.wants = <Want *> malloc(s.num_groups * sizeof(Want))
     s.stakes = <Stake *> calloc(stakes, sizeof(Stake))
     s.written = <int32_t *> calloc(stakes, 4)
-    s.touched = <int32_t *> calloc(stakes, 8)
     s.edge = <int32_t *> calloc(rows, 4)
     s.prompt = <int32_t *> calloc(rows, 4)
     s.due = <int32_t *> calloc(rows, 4)
     s.opening = <uint32_t *> calloc(rows, 4)
     s.crossing = <int32_t *> malloc(4 * rows)
     if not (s.pools and s.rooms and s.before and s.rows and s.sights and s.spares and s.path and s.runs and s.needs and s.crossing
-            and s.wants and s.stakes and s.written and s.touched and s.edge and s.prompt and s.due
+            and s.wants and s.stakes and s.written and s.edge and s.prompt and s.due
             and s.opening):
         raise MemoryError("no memory for the rows")
     if tree_open(&s.tree, s.block_size, s.num_groups, events) or log_open(&s.log, s.num_groups, events, max_events):
@@ -64,7 +63,6 @@ cdef void state_close(State *s) noexcept:
     free(s.wants)
     free(s.stakes)
     free(s.written)
-    free(s.touched)
     free(s.edge)
     free(s.prompt)
     free(s.due)

@@ -38,10 +38,15 @@ cdef inline bint has_child(Pool *g, Page *page, int32_t t) noexcept nogil:
     return has_any(kids_at(g.tree, page.node, g.index), t)
 
 
-cdef bint passes(Pool *g, Page *page) noexcept nogil:
+cdef inline bint passes(Pool *g, Page *page) noexcept nogil:
     """Whether a page of the tree is passed now, or unwanted."""
     if page.claimed & UNWANTED:
         return True
+    return (g.overtakes or g.reads or g.ranked) and is_passed_over(g, page)
+
+
+cdef bint is_passed_over(Pool *g, Page *page) noexcept nogil:
+    """Whether it is passed. Apart: most groups have neither a window nor snapshots."""
     if g.overtakes:
         return is_overtaken(g.tree, page.node, g.index)
     if g.reads:
@@ -171,12 +176,19 @@ cdef inline void child_moved(Pool *g, int32_t node, int32_t source, int32_t targ
         look_at_parent(g, p)
 
 
+cdef inline bint holds_off(Pool *g, int32_t q, int32_t kind, int32_t p, int32_t u) noexcept nogil:
+    """In the adaptive order: whether idle page q, in the list `kind` of a colder tier, shall stay rather than p come."""
+    if kind == COVERED or has_child(g, page_at(g, p), u):
+        return kind == COVERED
+    return outranks_cell(g, q, kind, p, passes(g, page_at(g, p)))
+
+
 cdef bint is_outranked(Pool *g, int32_t p, int32_t u, int32_t slot) noexcept nogil:
     """Whether the idle page listed in a slot of a colder tier shall stay there rather than page p come."""
     cdef int32_t q = g.tiers[u].slots[slot].page
     cdef Page *page = page_at(g, p)
     if g.cells != NULL:
-        return outranks_cell(g, q, kind_of(g, page_at(g, q)), p, has_child(g, page, u), passes(g, page))
+        return holds_off(g, q, kind_of(g, page_at(g, q)), p, u)
     return outranks_class(page_at(g, q), page, passes(g, page))
 
 

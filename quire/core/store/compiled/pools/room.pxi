@@ -24,6 +24,7 @@ cdef enum:
     TOLD = 31                 # + hint: pages of which it was given
     FOUND_AGAIN = 34                # + hint: of the reused, those that had it
     SUPERSEDED = 38           # pages of text that its session has left behind
+    PENDING = 39              # of the reused: pages that a step in flight was computing
     NUM_COUNTERS = 40
     MAX_RUN = 32
 
@@ -69,6 +70,7 @@ cdef struct Pool:             # the pages of one group: numbers of its own, and 
     int32_t *row_pages
     int32_t *row_slots
     int32_t *told             # the same as they were told last; NULL: never
+    int32_t *touched          # [rows, 2]: columns [first, last) that may have changed since; last 0: none; NULL: all
     int32_t *capacity
     int32_t *currents         # per row: that page, or -1
     int32_t *current_slots
@@ -101,7 +103,9 @@ cdef inline Memory *memory_behind(Pool *g, Page *page) noexcept nogil:
 
 cdef inline int32_t hottest(Pool *g, Page *page) noexcept nogil:
     """The tier of the hottest copy; num_tiers when there is none."""
-    cdef int32_t t = 0
+    cdef int32_t t = 1
+    if page.slot[0] >= 0:     # mostly
+        return 0
     while t < g.num_tiers and page.slot[t] < 0:
         t += 1
     return t

@@ -79,13 +79,13 @@ cdef struct State:
     int32_t *length           # NumPy memory, per row
     int32_t *handed           # tokens that were handed out to be computed, places of tokens that come too
     int32_t *launched         # of those: steps in flight compute up to here; 0: none does
+    int32_t num_launched      # rows of which some does
     int32_t *computed
     int32_t *committed
     int32_t *path             # scratch: nodes, one per column
     int32_t *runs             # scratch: two per group
     int64_t *needs            # scratch: one per group
     Want *wants               # scratch: one per group
-    int32_t *touched          # [rows, groups, 2]: columns [first, last) whose slots may not be as was told; last 0: none
     int32_t *crossing         # scratch: places in a batch whose rows cross a block edge
     int32_t num_crossing
     const int32_t *more       # by place in the batch that grows: tokens that come; NULL: as many for every row
@@ -146,6 +146,25 @@ cdef inline bint joins(State *s, int32_t row) noexcept nogil:
         return False
     s.rows[row].batch = s.batch
     return True
+
+
+cdef Py_ssize_t join_plain(State *s, const int32_t *rows, Py_ssize_t n, Py_ssize_t i, const int32_t *numbers,
+                           const int32_t *limits, int32_t least) noexcept nogil:
+    """Rows from place i on join the batch, up to the first that may not, or whose number is nearer to its limit than
+    this: its place."""
+    cdef uint32_t num_rows = <uint32_t> s.num_rows
+    cdef int64_t batch = s.batch
+    cdef Row *table = s.rows
+    cdef Row *r
+    cdef int32_t row
+    while i < n:
+        row = rows[i]
+        r = table + row
+        if <uint32_t> row >= num_rows or r.chain == NULL or r.batch == batch or limits[row] - numbers[row] < least:
+            break
+        r.batch = batch
+        i += 1
+    return i
 
 
 cdef inline int32_t *pages_of(State *s, Pool *g, int32_t row) noexcept nogil:
@@ -220,6 +239,12 @@ cdef inline void hand_out(State *s, int32_t row, int32_t end) noexcept nogil:
     set_edge(s, row)
 
 
+cdef inline void set_launched(State *s, int32_t row, int32_t end) noexcept nogil:
+    """Steps in flight compute a row up to there; 0: none does."""
+    s.num_launched += (end != 0) - (s.launched[row] != 0)
+    s.launched[row] = end
+
+
 cdef inline bint is_past(State *s, int32_t row) noexcept nogil:
     """Whether a step may have gone on behind what was reported: what is current is then not that of `computed`."""
     return s.rows[row].ahead or max(s.handed[row], s.rows[row].reached) > s.computed[row]
@@ -239,9 +264,10 @@ cdef inline void set_tip(State *s, int32_t row, int32_t node) noexcept nogil:
 
 cdef inline void mark_cell(State *s, Pool *g, int32_t row, int32_t first, int32_t last) noexcept nogil:
     """Columns [first, last) of a row, at least one, have got other slots."""
-    cdef int32_t *touched = s.touched + 2 * (<Py_ssize_t> row * s.num_groups + g.index)
-    touched[0] = min(touched[0], first) if touched[1] else first
-    touched[1] = max(touched[1], last)
+    cdef int32_t *touched = g.touched + 2 * <Py_ssize_t> row
+    if g.touched != NULL:
+        touched[0] = min(touched[0], first) if touched[1] else first
+        touched[1] = max(touched[1], last)
 
 
 cdef inline void set_column(State *s, Pool *g, int32_t row, int32_t column, int32_t p) noexcept nogil:

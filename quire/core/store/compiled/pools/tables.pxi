@@ -9,7 +9,7 @@ cdef Py_ssize_t count_cells(State *s, Pool *g, int32_t *out, Py_ssize_t most) no
     cdef int32_t *touched
     cdef Py_ssize_t at, n = 0
     for row in range(s.most_rows):
-        touched = s.touched + 2 * (<Py_ssize_t> row * s.num_groups + g.index)
+        touched = g.touched + 2 * <Py_ssize_t> row
         for b in range(touched[0], touched[1]):
             at = <Py_ssize_t> row * s.num_columns + b
             if g.told[at] == g.row_slots[at]:

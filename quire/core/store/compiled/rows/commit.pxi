@@ -4,13 +4,16 @@
 
 cdef int commit_check(State *s, const int32_t *rows, const int32_t *computed, Py_ssize_t n) noexcept nogil:
     """Check a batch, note the rows that have a block to commit, reserve what that may need; nothing visible changes."""
-    cdef Py_ssize_t i, blocks = 0
+    cdef Py_ssize_t i = -1, blocks = 0
     cdef int32_t row, c, count = 0
     cdef bint extras = False
     cdef int why = 0
     cdef Row *r
     s.batch += 1
-    for i in range(n):
+    while True:
+        i = join_plain(s, rows, n, i + 1, s.handed, s.due, 1) if computed == NULL else i + 1
+        if i == n:
+            break
         row = rows[i]
         if not joins(s, row):
             return UNKNOWN_ROW
@@ -155,12 +158,15 @@ cdef int64_t commit_row(State *s, int32_t row, int32_t last) noexcept nogil:
 
 cdef int64_t commit(State *s, const int32_t *rows, const int32_t *computed, Py_ssize_t n) noexcept nogil:
     """Make the computed full blocks of checked rows findable; the number of pages newly attached."""
+    cdef int32_t *handed = s.handed
+    cdef int32_t *length = s.length
+    cdef int32_t *done = s.computed
     cdef Py_ssize_t i
     cdef int32_t k, g, row, first, last
     cdef int64_t stored = 0
     cdef Row *r
     for i in range(n if computed == NULL else 0):
-        s.computed[rows[i]] = min(s.handed[rows[i]], s.length[rows[i]])
+        done[rows[i]] = min(handed[rows[i]], length[rows[i]])
     for i in range(n if computed != NULL else 0):
         s.computed[rows[i]] = max(s.computed[rows[i]], computed[i])
         if computed[i] > s.handed[rows[i]]:

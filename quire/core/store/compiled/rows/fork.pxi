@@ -80,7 +80,8 @@ cdef int fork(State *s, int32_t source, int32_t target, Text *text) noexcept nog
     s.most_rows, s.opening[target] = max(s.most_rows, target + 1), 0
     s.length[target], s.computed[target] = s.length[source], s.computed[source]
     s.committed[target], s.prompt[target] = s.committed[source], s.prompt[source]
-    s.handed[target], s.launched[target] = min(s.handed[source], s.length[source]), 0
+    s.handed[target] = min(s.handed[source], s.length[source])
+    set_launched(s, target, 0)
     if s.handed[source] > s.length[source]:       # places have no tokens that it could share
         s.rows[target].reached = max(s.rows[source].reached, s.handed[source])
     set_tip(s, target, s.rows[source].tip)

@@ -36,19 +36,27 @@ cdef inline Py_ssize_t more_of(State *s, Py_ssize_t place, Py_ssize_t k) noexcep
 cdef int grow_check(State *s, const int32_t *rows, Py_ssize_t n, Py_ssize_t k, bint known) noexcept nogil:
     """Check a batch, note the rows that need more columns and count the pages for them; nothing changes. Tokens that are
     `known` come behind all others, places behind what was handed out."""
-    cdef Py_ssize_t i
+    cdef const int32_t *more = s.more
     cdef int32_t *length = s.length if known else s.handed
     cdef int32_t *edge = s.edge
     cdef int32_t row, count = 0
     cdef int why = 0, refusal
+    cdef Py_ssize_t i = -1
+    cdef int64_t end
     s.batch += 1
     memset(s.needs, 0, 8 * s.num_groups)
-    for i in range(n):
+    while True:
+        i += 1
+        if more == NULL:
+            i = join_plain(s, rows, n, i, length, edge, <int32_t> min(k, <Py_ssize_t> NO_DEPTH))
+        if i == n:
+            break
         row = rows[i]
         if not joins(s, row):
             return UNKNOWN_ROW
-        if length[row] + more_of(s, i, k) > edge[row]:
-            refusal = count_growth(s, row, length[row] + more_of(s, i, k))
+        end = length[row] + (k if more == NULL else more[i])
+        if end > edge[row]:
+            refusal = count_growth(s, row, end)
             if refusal and why != UNDER_WAY:
                 why, s.culprit = refusal, row
             s.crossing[count] = <int32_t> i
@@ -57,14 +65,42 @@ cdef int grow_check(State *s, const int32_t *rows, Py_ssize_t n, Py_ssize_t k, b
     return why
 
 
+cdef inline bint add_one(Row *table, int32_t row, int32_t token, int32_t *length) noexcept nogil:
+    """A token more for a checked row, unless its text has extras, or no room."""
+    cdef Text *text = table[row].text
+    cdef Py_ssize_t place = text.length
+    if place >= text.token_room or text.extras != NULL:
+        return False
+    text.tokens[place] = token
+    text.length = place + 1
+    length[row] = <int32_t> (place + 1)
+    return True
+
+
+cdef Py_ssize_t add_ones(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *tokens) noexcept nogil:
+    """The same for rows, up to the first that needs more than that: its place. What is written is fetched ahead."""
+    cdef int32_t *length = s.length
+    cdef Row *table = s.rows
+    cdef Py_ssize_t i = 0
+    cdef Text *text
+    while i < n - 8:
+        text = table[rows[i + 8]].text
+        prefetch(text.tokens + text.length)
+        if not add_one(table, rows[i], tokens[i], length):
+            return i
+        i += 1
+    while i < n and add_one(table, rows[i], tokens[i], length):
+        i += 1
+    return i
+
+
 cdef int add_known(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *tokens, Py_ssize_t k) noexcept nogil:
     """Tokens more for every checked row; -1 without memory: then nothing has changed."""
-    cdef Py_ssize_t i, more
+    cdef Py_ssize_t i, more, begin = add_ones(s, rows, n, tokens) if k == 1 and s.more == NULL else 0
     cdef Text *text
-    for i in range(n):
+    tokens += begin
+    for i in range(begin, n):
         more = more_of(s, i, k)
-        text = s.rows[rows[min(i + 8, n - 1)]].text
-        prefetch(text.tokens + text.length)
         text = s.rows[rows[i]].text
         if more == 1 and text.length < text.token_room and text.extras == NULL:
             text.tokens[text.length] = tokens[0]
@@ -82,13 +118,16 @@ cdef int add_known(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *t
 
 cdef void hand_out_more(State *s, const int32_t *rows, Py_ssize_t n, Py_ssize_t k, bint known) noexcept nogil:
     """All that is known of checked rows is handed out, or places more."""
+    cdef int32_t *handed = s.handed
+    cdef int32_t *length = s.length
     cdef Py_ssize_t i
-    for i in range(n if s.num_current else 0):
+    for i in range(n if s.num_current and s.num_launched else 0):
         keep_ahead(s, rows[i])
     for i in range(n if known else 0):
-        s.handed[rows[i]] = max(s.handed[rows[i]], s.length[rows[i]])
+        if handed[rows[i]] < length[rows[i]]:
+            handed[rows[i]] = length[rows[i]]
     for i in range(0 if known else n):
-        s.handed[rows[i]] += <int32_t> more_of(s, i, k)
+        handed[rows[i]] += <int32_t> more_of(s, i, k)
 
 
 cdef int32_t grow_snapshots(State *s, Pool *g, int32_t row, int32_t first, int32_t columns) noexcept nogil:
@@ -290,7 +329,7 @@ cdef object append_arrays(State *s, rows, tokens, Py_ssize_t k):
         PyBuffer_Release(&names)
 
 
-cdef object set_launched(State *s, rows, ends):
+cdef object launch_rows(State *s, rows, ends):
     """Steps in flight compute live rows up to `ends`."""
     cdef Py_buffer names, numbers
     cdef Py_ssize_t i, n = borrow(&names, rows, 4, b"il", "rows")
@@ -302,7 +341,7 @@ cdef object set_launched(State *s, rows, ends):
             for i in range(n):
                 check_live(s, (<const int32_t *> names.buf)[i])
             for i in range(n):
-                s.launched[(<const int32_t *> names.buf)[i]] = (<const int32_t *> numbers.buf)[i]
+                set_launched(s, (<const int32_t *> names.buf)[i], (<const int32_t *> numbers.buf)[i])
         finally:
             PyBuffer_Release(&numbers)
     finally:

@@ -146,7 +146,8 @@ cdef void release(State *s, int32_t row, bint tail, bint ahead, int32_t back, En
             let_go(s.pools + i, spares.pages[spares.count], s.now, UNKNOWN)
         drop_columns(s, s.pools + i, row, 0)
         close_current(s, s.pools + i, row)
-    s.length[row] = s.handed[row] = s.launched[row] = s.computed[row] = s.committed[row] = 0
+    set_launched(s, row, 0)
+    s.length[row] = s.handed[row] = s.computed[row] = s.committed[row] = 0
     r.text = NULL
 
 

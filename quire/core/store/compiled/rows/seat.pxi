@@ -94,7 +94,7 @@ cdef void own_alone(State *s, Pool *g, int32_t row) noexcept nogil:
 cdef void seat(State *s, Path *path, int32_t row, Text *text, int32_t root, bint keep) noexcept nogil:
     """Make the row live with the hit's full blocks; the source keeps its claim until settle."""
     cdef Row *r = s.rows + row
-    cdef int32_t i
+    cdef int32_t i, landed = path.blocks if path.pending == 0 else num_landed(s, path)
     cdef Run run
     for i in range(s.num_groups):
         s.pools[i].capacity[row] = path.blocks
@@ -110,14 +110,19 @@ cdef void seat(State *s, Path *path, int32_t row, Text *text, int32_t root, bint
     r.priority, r.duration = DEFAULT_PRIORITY, -1
     s.most_rows, s.opening[row] = max(s.most_rows, row + 1), 0
     s.length[row] = s.prompt[row] = <int32_t> text.length
-    s.handed[row] = s.computed[row] = path.blocks * s.block_size + path.matched
-    s.committed[row] = path.blocks
+    s.handed[row] = path.blocks * s.block_size + path.matched
+    s.computed[row] = s.handed[row] - (path.blocks - landed) * s.block_size
+    s.committed[row] = landed
+    if landed < path.blocks:  # the rest is computed with the row that it shares them with
+        s.launched[row] = s.handed[row]
+        for i in range(s.num_groups):
+            stake_of(s, s.pools + i, row).shown = landed
     s.sights[row].num_named = 0
     s.sights[row].turns, s.sights[row].edge = -1, <int32_t> ((text.length - 1) // s.block_size)
     s.sights[row].begun = path.blocks
     if root >= 0:
-        set_tip(s, row, path.nodes[path.blocks - 1] if path.blocks else root)
-        if s.asks and keep and path.blocks == s.sights[row].edge > 0:
+        set_tip(s, row, path.nodes[landed - 1] if landed else root)
+        if s.asks and keep and landed == s.sights[row].edge > 0:
             ask_again(&s.tree, r.tip)
     set_edge(s, row)
     set_due(s, row)
@@ -145,11 +150,15 @@ cdef int find_tip(State *s, Path *path, Text *text, int32_t root) except -1:
     """The node of the hit's last block, the row's tip to be, is made again if it went: the claim may be on other blocks
     than that. Where nothing kept it, its number and its root's may be those of others by now."""
     cdef bint kept = path.pages == NULL and keeps_tip(s, path)
+    cdef int32_t blocks
     if (kept and path.root != root) or text.length < <Py_ssize_t> path.blocks * s.block_size:
         raise ValueError(f"seat: the hit does not lie under root {root}")
     if kept or (path.pages == NULL and path.root == root and has_nodes(s, path, text, path.blocks)):
         return 0
-    if text_keys(text, path.blocks) or tree_reserve(&s.tree, path.blocks, text.extras != NULL):
+    blocks = num_landed(s, path)
+    if blocks == 0:
+        return 0
+    if text_keys(text, blocks) or tree_reserve(&s.tree, blocks, text.extras != NULL):
         raise MemoryError("seat: no memory for nodes")
-    path.nodes[path.blocks - 1] = extend_path(&s.tree, text, root, seed_of(&s.tree, root), 0, path.blocks, s.path)
+    path.nodes[blocks - 1] = extend_path(&s.tree, text, root, seed_of(&s.tree, root), 0, blocks, s.path)
     return 0

@@ -42,11 +42,20 @@ cdef int64_t slots_wanted(State *s, Pool *g, Path *path, Ask *ask, bint take_ove
     return cold + new
 
 
+cdef void count_pending(State *s, Pool *g, Path *path, int32_t row) noexcept nogil:
+    """Count the row's reused pages that a step in flight is computing."""
+    cdef Run run = runs_of(path, g)
+    while next_run(s, path, g, &run):
+        g.counters[PENDING] += max(0, min(run.last, path.blocks) - max(run.first, s.committed[row]))
+
+
 cdef void reuse_full(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
     """Count the row's reused pages and give them the retention the request asks for."""
     cdef int32_t *pages = pages_of(s, g, ask.row)
     cdef int32_t b, p
     cdef Run run = runs_of(path, g)
+    if path.pending:
+        count_pending(s, g, path, ask.row)
     while next_run(s, path, g, &run):
         g.counters[REUSED_FULL] += run.last - run.first
         if g.num_tiers == 1 and ask.priorities == NULL:

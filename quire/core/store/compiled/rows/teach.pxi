@@ -85,7 +85,7 @@ cdef void teach_reuse(State *s, Pool *g, Path *path, int32_t row) noexcept nogil
     cdef Run run = runs_of(path, g)
     cdef int32_t *pages = pages_of(s, g, row)
     cdef Cells *c = g.cells
-    cdef int32_t b, here, uses, age = 0, last = 0
+    cdef int32_t b, here, uses, reuse, age = 0, last = 0
     cdef int64_t now, used = -1, count = 0        # of pages of one cell, one after the other: mostly all of them
     cdef Memory *memory
     if g.hinted:
@@ -99,16 +99,17 @@ cdef void teach_reuse(State *s, Pool *g, Path *path, int32_t row) noexcept nogil
             if memory.used != used or used < 0:
                 used = memory.used
                 age = age_bin(now - used)
-            if memory.reuse & WATCHED:
+            reuse = memory.reuse
+            if reuse & WATCHED:
                 find_watched(&c.rival, key_at(g.tree, page_at(g, pages[b]).node) ^ g.salt)
-            here = class_in(memory) * NUM_AGES + age
+            here = (reuse & CLASS) * NUM_AGES + age
             if here != last:
                 c.hits[last] += count
                 last, count = here, 0
             count += 1
             uses = memory.uses + (memory.uses < MAX_USES)
             memory.uses, memory.used = <unsigned char> uses, now
-            memory.reuse = (memory.reuse & ~CLASS) | <unsigned char> (FEW + (uses > FEW_USES))
+            memory.reuse = <unsigned char> (reuse & ~CLASS | FEW + (uses > FEW_USES))
     c.hits[last] += count
 
 

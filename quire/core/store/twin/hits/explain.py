@@ -257,7 +257,7 @@ def tokens_by_tier(state: State, hit: Hit) -> bytes:
         if source is not None:
             found[place, source.hottest] += hit.start if group.current else hit.matched
         for block in hit.blocks_for(place, None):
-            page = hit.nodes[block].pages[place]
+            page = hit.page_of(place, block)
             if page is not None:
                 found[place, page.hottest] += hit.blocks * size if group.current else size
     return found.tobytes()

@@ -10,8 +10,10 @@ import numpy as np
 from quire.core.store.interface import BoolArray, Explained, Int32Array, Need
 from quire.core.store.twin.pools.group import ALL, Group
 from quire.core.store.twin.pools.listing import is_near
+from quire.core.store.twin.pools.state import Row
 from quire.core.store.twin.tree.node import Node, Page
 
+NOBODY = -1
 STALE = "the tree has changed since this hit was found: walk again"
 
 
@@ -20,7 +22,8 @@ class Hit:
 
     __slots__ = (
         "_blocks", "_claimed", "_coming", "_first", "_matched", "_needs", "_present", "_size", "_slow",
-        "frozen", "groups", "nodes", "pages_held", "parts", "row", "source_node", "source_pages", "stays", "told",
+        "frozen", "groups", "nodes", "owner", "owner_row", "pages_held", "parts", "pending", "row", "source_node",
+        "source_pages", "stays", "told", "walked",
     )  # fmt: skip
 
     def __init__(self, groups: Sequence[Group], nodes: list[Node], blocks: int, size: int, first: int = 0) -> None:
@@ -43,6 +46,10 @@ class Hit:
         self.frozen = False  # its claim would outlive its blocks
         self.stays = False  # its claim keeps pages where they are
         self.told: Explained = b"", b""  # why there is no more: runs of causes, tokens by group and tier
+        self.owner = NOBODY  # the row whose steps in flight compute the last of the blocks, and what it was then
+        self.owner_row: Row | None = None
+        self.walked = blocks  # with pending blocks: those before them, which are in the tree
+        self.pending: list[list[Page | None]] = []  # their pages, per group
 
     @property
     def blocks(self) -> int:
@@ -64,8 +71,8 @@ class Hit:
 
     def reach(self, group: int) -> tuple[Int32Array, Int32Array]:
         """Page and hottest tier now of each block that resuming at `coming` reads."""
-        nodes = [self.nodes[block] for block in self.groups[group].needed(self._coming) if block >= self._first]
-        pages = [page for node in nodes if (page := node.pages[group]) is not None]
+        blocks = [block for block in self.groups[group].needed(self._coming) if block >= self._first]
+        pages = [page for block in blocks if (page := self.page_of(group, block)) is not None]
         numbers, tiers = [page.number for page in pages], [page.hottest for page in pages]
         return np.array(numbers, np.int32), np.array(tiers, np.int32)
 
@@ -86,7 +93,7 @@ class Hit:
 
     @property
     def num_nodes(self) -> int:
-        return len(self.nodes)
+        return max(len(self.nodes), self._blocks)
 
     @property
     def claimed(self) -> bool:
@@ -149,7 +156,13 @@ class Hit:
         """The pages of the held blocks; those of a claim stay its own, whatever becomes of the tree."""
         if self._claimed:
             return self.pages_held[group]
-        return [self.nodes[block].pages[group] for block in self.held_blocks(group)]
+        return [self.page_of(group, block) for block in self.held_blocks(group)]
+
+    def page_of(self, group: int, block: int) -> Page | None:
+        """The page of a block: of its node now, or the one that is being computed."""
+        if self.pending and self.walked <= block < self._blocks:
+            return self.pending[group][block - self.walked]
+        return self.nodes[block].pages[group]
 
     def pages(self, group: int) -> Int32Array:
         """Page of each held block, in the order of `held`, -1 where it is gone."""
@@ -175,8 +188,21 @@ class Hit:
         self._blocks, self.source_node, self._matched = blocks, node, matched
         self._coming = max(self._coming, blocks)
 
+    def add_pending(self, owner: int, row: Row, pages: list[list[Page | None]]) -> None:
+        """Its last blocks are those that a row in flight computes; a claim keeps their pages by number."""
+        self.owner, self.owner_row, self.pending, self.walked = owner, row, pages, self._blocks
+        self._blocks += len(pages[0])
+        self._coming = max(self._coming, self._blocks)
+        self.source_node, self._matched = None, 0
+        nothing = [False] * len(pages)
+        known = [*self._present, *(nothing for _ in range(self._blocks - len(self._present)))]
+        for block in range(self.walked, self._blocks):
+            there = [some[block - self.walked] is not None for some in pages]
+            known[block] = [old or new for old, new in zip(known[block], there, strict=True)]
+        self._present = [there if block < self._blocks else nothing for block, there in enumerate(known)]
+
     def mark(self, claimed: bool, needs: Sequence[Need] | None) -> None:
-        self._claimed, self._needs, self.frozen = claimed, needs, False
+        self._claimed, self._needs, self.frozen = claimed, needs, self.owner != NOBODY
 
     def seated(self, row: int) -> None:
         """The claim has become holds of a row; what it was on can be asked until the row is settled."""
@@ -187,8 +213,9 @@ class Hit:
 
     def pages_for(self, group: int, needs: Sequence[Need] | None) -> list[Page]:
         """The pages a claim would be on; an error when the tree has changed since the walk."""
-        found = [self.nodes[block].pages[group] for block in self.blocks_for(group, needs)]
-        if not all(node.alive for node in self.nodes[: self._blocks]) or not all(is_near(p, self._slow) for p in found):
+        found = [self.page_of(group, block) for block in self.blocks_for(group, needs)]
+        in_tree = self.walked if self.pending else self._blocks
+        if not all(node.alive for node in self.nodes[:in_tree]) or not all(is_near(p, self._slow) for p in found):
             raise ValueError(STALE)
         return [page for page in found if page is not None]
 

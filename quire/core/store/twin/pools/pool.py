@@ -32,6 +32,7 @@ PREFETCHED = 31
 TOLD = 31  # + hint: pages of which it was given
 FOUND_AGAIN = 34  # + hint: of the reused, those that had it
 SUPERSEDED = 38  # pages of text that its session has left behind
+PENDING = 39  # of the reused: pages that a step in flight was computing
 NUM_COUNTERS = 40
 NEVER_BACK = NEVER_CLASS - HINT_SHIFT  # the hint
 

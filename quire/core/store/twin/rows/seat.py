@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from quire.core.store.interface import Int32Array
+from quire.core.store.twin.hits.pending import num_landed
 from quire.core.store.twin.hits.walk_result import Hit
 from quire.core.store.twin.keys.chain import Chain
 from quire.core.store.twin.pools.pool import Pool
@@ -35,8 +36,14 @@ def seat(state: State, hit: Hit, number: int, row: Row) -> None:
         table.capacity[pool.group][number] = max(hit.blocks, hit.end_of(pool.group))
         if not hit.has_needs:
             own_alone(state, pool, row.stakes[pool.group], hit.held_blocks(pool.group), pages)
-    table.occupy(number, row, hit.start, hit.blocks)
-    if row.commits and state.rules.asks and hit.blocks == row.edge > 0:
+    landed = num_landed(state, hit)
+    if landed < hit.blocks:  # the rest is computed with the row that it shares them with
+        table.occupy(number, row, landed * table.block_size, landed)
+        table.launched[number] = hit.start
+        table.handed[number] = hit.start
+    else:
+        table.occupy(number, row, hit.start, hit.blocks)
+    if row.commits and state.rules.asks and landed == row.edge > 0:
         assert row.tip is not None and state.kinds is not None
         ask_again(state.kinds, state.rules.block_size, row.tip)
     hit.seated(number)
@@ -82,14 +89,21 @@ def new_row(state: State, hit: Hit, chain: Chain, root: int, keep: bool) -> Row:
         raise ValueError(f"the hit has {blocks} blocks, a row {state.table.columns} columns")
     if root == NO_ROOT and keep:
         raise ValueError("a row that keeps its blocks needs a root")
-    tip = None if root == NO_ROOT else find_tip(state, hit, chain, state.tree.root(root))
+    landed = num_landed(state, hit)
+    tip = None if root == NO_ROOT else find_tip(state, hit, chain, state.tree.root(root), landed)
     row = Row(chain, tip, keep, [Stake(hit.front(pool.group), hit.blocks) for pool in state.pools])
     row.ahead, row.begun = hit.has_needs, hit.blocks
+    for stake in row.stakes:
+        stake.shown = landed
     return row
 
 
-def find_tip(state: State, hit: Hit, chain: Chain, root: Node) -> Node:
-    """The node of the hit's last block, made again when it went: the claim may be on other blocks than that."""
+def find_tip(state: State, hit: Hit, chain: Chain, root: Node, landed: int) -> Node:
+    """The node of the hit's last computed block, made again when it went: a claim may be on other blocks than that."""
+    if hit.pending:
+        if len(chain) < hit.blocks * state.rules.block_size:
+            raise ValueError(f"the hit does not lie under root {root.number}")
+        return extend_path(state.tree, chain, root, 0, landed)
     tip = hit.nodes[hit.blocks - 1] if hit.blocks else root
     kept = any(hit.end_of(pool.group) >= hit.blocks for pool in state.pools)  # by a page there, or below
     if (kept and tip.root is not root) or len(chain) < hit.blocks * state.rules.block_size:

@@ -12,7 +12,7 @@ from quire.core.store.twin.moves.evict import new_page
 from quire.core.store.twin.moves.onboard import onboard
 from quire.core.store.twin.moves.priority import set_priority
 from quire.core.store.twin.pools.ask import Ask, Retention, check_asks
-from quire.core.store.twin.pools.pool import PARTIAL_FROM, REUSED_FROM, REUSED_FULL, REUSED_PARTIAL, Pool
+from quire.core.store.twin.pools.pool import PARTIAL_FROM, PENDING, REUSED_FROM, REUSED_FULL, REUSED_PARTIAL, Pool
 from quire.core.store.twin.pools.reserve import count_own, set_peak
 from quire.core.store.twin.pools.state import State, counters_now, note_counters
 from quire.core.store.twin.rows.current import open_current, resume_current
@@ -34,7 +34,7 @@ def settle(
     for pool, ask in zip(state.pools, asks, strict=True):
         group = state.groups[pool.group]
         teach_prompt(state, pool, number, hit, ask)
-        reuse_full(state, pool, number, hit.held_blocks(pool.group), retention)
+        reuse_full(state, pool, number, hit, retention)
         if hit.source_pages:
             reuse_partial(state, pool, number, hit, taken_over)
         elif group.current:
@@ -60,10 +60,11 @@ def _check(state: State, number: int, hit: Hit, asks: Sequence[Ask], retention: 
             raise ValueError(f"columns up to {ask.stop} asked, the hit has {lowest}")
 
 
-def reuse_full(state: State, pool: Pool, number: int, held: Sequence[int], retention: Retention) -> None:
+def reuse_full(state: State, pool: Pool, number: int, hit: Hit, retention: Retention) -> None:
     """Count and retain the held pages, then bring the cold ones to the device; a snapshot stays where it is."""
-    table, group = state.table, pool.group
+    table, group, held = state.table, pool.group, hit.held_blocks(pool.group)
     pages = [(block, pool.pages[table.pages[group][number, block]]) for block in held]
+    pool.count(PENDING, sum(int(table.committed[number]) <= block < hit.blocks for block in held))
     for block, page in pages:
         pool.count(REUSED_FULL)
         pool.count(REUSED_FROM + page.hottest)

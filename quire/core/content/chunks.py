@@ -15,8 +15,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.trace.units import Int32, Int64
-
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
 UInt64 = NDArray[np.uint64]
 LEVELS = 12  # of cuts, each half as frequent as the one before
 MEAN_BITS = 3  # 8 tokens in the mean at level 0
