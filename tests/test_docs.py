@@ -181,7 +181,7 @@ def test_quotes_are_what_they_quote() -> None:
         assert hooks.with_quotes(text) == text, f"{name_of(page)}: python docs/hooks.py brings its quotes up to date"
     tutorial = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     quoted = {name.removeprefix("Engine.") for _, _, name, *_ in hooks.QUOTE.findall(tutorial)}
-    assert quoted == {"__init__", "submit", "step", "_grow", "_admitted", "_run", "_compute", "_sample"}
+    assert quoted == {"__init__", "submit", "step", "_grow", "_admitted", "_run", "_compute", "_sample", "_end"}
     assert tutorial.count("quoted from") == len(quoted)
 
 

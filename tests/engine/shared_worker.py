@@ -26,9 +26,9 @@ def main() -> int:
         print("ready", flush=True)
         for line in sys.stdin:
             prompt, count = json.loads(line)
-            before = llm.loop.engine.stats.num_tokens
+            before = llm.loop.call(lambda engine: engine.stats.num_tokens)
             (answer,) = llm.generate([prompt], max_tokens=count, temperature=0, ignore_eos=True)
-            computed = llm.loop.engine.stats.num_tokens - before
+            computed = llm.loop.call(lambda engine: engine.stats.num_tokens) - before  # its last step is over
             assert llm.shared is not None and llm.shared.wait_until_idle(WAIT)
             told = {
                 "tokens": answer.tokens[0],

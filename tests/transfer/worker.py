@@ -29,7 +29,7 @@ os.environ.setdefault("UCX_LOG_LEVEL", "fatal")  # it tells at length of every p
 SECRET = b"known to both of them"
 BLOCKS, SIZE, PAGE = 48, 4, 1 << 20
 GROUPS = (LayerGroup("full", page_bytes=PAGE), LayerGroup("near", page_bytes=4096, window=9))
-LIMITS = Limits(lease=60, transfer=60, grace=5)
+LIMITS = Limits(lease=20, transfer=10, grace=5)
 PROMPT = tokens(range(BLOCKS * SIZE))
 
 

@@ -13,6 +13,7 @@ from quire import (
     InputError,
     LayerGroup,
     Request,
+    Scope,
     Sequence,
     Span,
     StateError,
@@ -21,7 +22,7 @@ from quire import (
 )
 from quire.core.store import StoreName
 from tests.core.conftest import seq, small
-from tests.core.sequences.test_in_flight import edges, found, hybrid, ints, start
+from tests.core.sequences.test_in_flight import decoding, edges, found, hybrid, ints, start
 
 WINDOW = (LayerGroup("full"), LayerGroup("window", window=6))
 
@@ -354,3 +355,66 @@ def test_a_twin_of_a_block_that_came_first_is_shared_too(store: StoreName) -> No
     cache.release(two)
     check(cache)
     assert found(cache, seq(0, 13)) == 13
+
+
+def test_other_text_and_other_scopes_are_not_shared(store: StoreName) -> None:
+    cache = sharing(store)
+    start(cache, Request("t", seq(200, 4), scope=Scope(salt="s")))
+    flying(cache, length=13)
+    (other,) = start(cache, Request("o", np.append(seq(70, 1), seq(1, 12)).astype(np.int32)))
+    (parted,) = start(cache, Request("p", np.append(seq(0, 5), seq(90, 8)).astype(np.int32)))
+    (salted,) = start(cache, Request("s", seq(0, 13), scope=Scope(salt="s")))
+    assert (other.start, parted.start, salted.start) == (0, 4, 0)
+    check(cache)
+
+
+def test_drafts_that_may_be_rejected_are_not_shared(store: StoreName) -> None:
+    cache = sharing(store)
+    one = decoding(cache, 7)
+    cache.grow(one, seq(8, 6))
+    step = cache.launch()
+    assert sharer(cache, "b", 13).start == 4, "what is committed, and no draft"
+    cache.commit(step, ints(9))
+    check(cache)
+
+
+def test_a_claim_is_admitted_when_a_part_has_landed(store: StoreName) -> None:
+    cache = sharing(store)
+    one, first = flying(cache, length=13, max_chunk=8)
+    cache.add_sequence_batch([], continuing=[one])
+    second = cache.launch()
+    with cache.claim([Request("b", seq(0, 13))]) as claims:
+        cache.commit(first)
+        (two,) = cache.admit(claims).sequences
+    check(cache)
+    assert (two.start, two.computed, two.committed, two.counts().reused_pending) == (12, 8, 8, 1)
+    cache.commit(second)
+    assert two.computed == 12
+
+
+def test_sharers_go_with_an_owner_whose_lost_page_they_have_not(store: StoreName) -> None:
+    cache = sharing(store)
+    batch = start(cache, Request("x", seq(0, 9)), Request("a", seq(0, 13)))
+    first, _ = cache.launch([batch[0]]), cache.launch([batch[1]])
+    cache.commit(first)
+    two = sharer(cache, length=13)
+    with cache.claim([Request("c", seq(0, 13))]) as claims:
+        assert (two.start, two.computed, claims[0].start) == (12, 8, 12)
+        told = cache.lose(0, [int(batch[1].slots()[0])]).setbacks
+        assert [(back.holder, back.start) for back in told] == [(batch[1], 0), (two, 0), (claims[0], 8)]
+        check(cache)
+
+
+def test_a_row_that_lost_a_page_shares_again_for_another_sequence(store: StoreName) -> None:
+    cache = sharing(store)
+    (before,) = start(cache, Request("q", seq(300, 4)))
+    cache.commit(cache.launch())
+    _, first = flying(cache)
+    cache.lose(0, [int(before.slots()[0])])
+    row = before.row
+    cache.release(before)
+    two = sharer(cache)
+    assert two.row == row
+    cache.commit(first)
+    check(cache)
+    assert two.computed == 8

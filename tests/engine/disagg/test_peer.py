@@ -34,7 +34,7 @@ from ..reference import assert_same  # noqa: E402
 from ..steps import reference_of  # noqa: E402
 
 SECRET = b"a secret of at least sixteen bytes"
-LIMITS = Limits(transfer=100.0, lease=100.0)
+LIMITS = Limits(transfer=30.0, lease=5.0)
 
 
 def open_peer(
@@ -208,7 +208,7 @@ def test_a_key_is_used_once() -> None:
 
 def test_who_will_not_be_served_learns_it_at_once() -> None:
     """A prefill that is cancelled before it has pages, or refused: the decoder does not wait for its deadline."""
-    there, here = open_peer("llama"), open_peer("llama", limits=Limits(transfer=100.0, lease=100.0))
+    there, here = open_peer("llama"), open_peer("llama", limits=Limits(transfer=50.0, lease=50.0))
     prompt, sampling = words(5, 30), Sampling(max_tokens=5)
     runs = [here.decode(Key(name), prompt, sampling, source=there.link.address) for name in ("cancelled", "refused")]
     there.engine.cancel(there.prefill(Key("cancelled"), prompt, sampling))
@@ -293,7 +293,7 @@ def test_what_was_ordered_and_is_not_wanted_is_not_computed() -> None:
 @pytest.mark.parametrize(("serve", "reason"), [(False, "no prompts are computed"), (True, "are in the engine")])
 def test_an_order_that_is_refused_is_computed_here_at_once(serve: bool, reason: str) -> None:
     there = open_peer("llama", serve=serve, max_waiting=1)
-    here = open_peer("llama", limits=Limits(transfer=100.0, lease=100.0))
+    here = open_peer("llama", limits=Limits(transfer=50.0, lease=50.0))
     there.engine.submit(words(1, 40), Sampling(max_tokens=30))
     prompt, sampling = words(5, 30), Sampling(max_tokens=5)
     run = here.decode(Key("r"), prompt, sampling, source=there.link.address, order=True)

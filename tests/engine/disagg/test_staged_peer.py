@@ -21,7 +21,7 @@ from ..reference import Reference, assert_same  # noqa: E402
 from ..steps import reference_of  # noqa: E402
 from .test_peer import drive, open_peer, words  # noqa: E402
 
-LONG = Limits(transfer=100.0, lease=100.0)  # whoever waits for one of these fails the test
+LONG = Limits(transfer=50.0, lease=50.0)  # whoever waits for one of these fails the test
 
 
 @pytest.fixture(params=families.NAMES)

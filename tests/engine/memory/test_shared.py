@@ -320,7 +320,7 @@ def test_two_processes_and_one_store(kind: str, tmp_path: Path) -> None:
             first.kill()
         with LLM(tmp_path / "model", shared=SharedConfig(place, wait=PATIENT), device_bytes="64MiB") as second:
             (two,) = second.generate([prompt], max_tokens=8, temperature=0, ignore_eos=True)
-            computed = second.loop.engine.stats.num_tokens
+            computed = second.loop.call(lambda engine: engine.stats.num_tokens)
     assert one["reused"] == 0 and one["sent"] == 12
     assert list(two.tokens[0]) == one["tokens"] and two.reused == 192
     assert computed == one["computed"] - 192
