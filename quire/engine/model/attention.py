@@ -20,9 +20,9 @@ from quire.core.records.errors import InputError, say
 from quire.core.records.request import Int32
 from quire.core.split import LayerPlace
 from quire.engine.model.forward.decoder import Decoder
-from quire.engine.on_device import on_device
 from quire.engine.model.packing import Int64, Lane, Packed
 from quire.engine.model.pages import Pages
+from quire.engine.on_device import on_device
 
 NAME = "quire_paged"
 

@@ -22,8 +22,8 @@ from quire.core.cache import Cache
 from quire.core.records.request import Int32
 from quire.core.state.registry import LaunchedStep
 from quire.core.state.sequence import Sequence as Live
-from quire.engine.on_device import on_device
 from quire.engine.model.packing import Packed
+from quire.engine.on_device import on_device
 from quire.engine.runner.apply_outcomes import OutcomeLoop
 from quire.engine.step.advance import Advance
 from quire.engine.step.outcomes import Unusable

@@ -16,7 +16,7 @@ def test_with_the_counterfactual_a_missed_token_is_reused() -> None:
     tried, saved, failures = Counter[str](), Counter[str](), Failures()
     for number in range(HISTORIES):
         try_one(Random(f"0/{number}"), tried, saved, failures)
-    untried = {"interrupted"}  # another prompt would save it, and it takes receipt_chunks: tests/scenarios/test_receipts.py
+    untried = {"interrupted"}  # it takes another prompt, and receipt_chunks: tests/scenarios/test_receipts.py
     assert set(tried) == {cause for cause, text in COUNTERFACTUALS.items() if text is not None} - untried
     shares = {cause: saved[cause] / tried[cause] for cause in tried}
     assert shares.pop("under_way") >= 0.94  # who has waited may find a state gone that its own text has overtaken
