@@ -239,9 +239,11 @@ cdef Cause page_missed(Look *look, Pool *g, int32_t block) noexcept nogil:
 
 cdef void pages_missed(Look *look, Pool *g, int32_t first, int32_t stop) noexcept nogil:
     """Of a group that reads pages: the last missing block of those that resuming right behind a block would need; the
-    first block is missing itself."""
+    first block is missing itself, unless the hit ends with pending blocks."""
     cdef int32_t block, hole, last = first, told = -1
     cdef Cause cause
+    while last and is_there(look, g, last):
+        last -= 1             # what is pending is not there either
     for block in range(first, stop):
         if not is_there(look, g, block):
             last = block
