@@ -418,3 +418,19 @@ def test_a_row_that_lost_a_page_shares_again_for_another_sequence(store: StoreNa
     cache.commit(first)
     check(cache)
     assert two.computed == 8
+
+
+def test_a_hole_before_what_is_there_is_why_a_pending_hit_ends(store: StoreName) -> None:
+    """The block behind the hit has its window page; the one before, which is computed anew, was lost."""
+    groups = (LayerGroup("window", window=6), LayerGroup("full"))
+    cache = sharing(store, groups=groups, receipts=True)
+    (one,) = start(cache, Request("one", seq(0, 9)))
+    cache.commit(one)
+    slot = int(one.slots(0)[0])
+    cache.release(one)
+    cache.lose(0, [slot])
+    start(cache, Request("again", np.append(seq(0, 4), seq(500, 1))))
+    cache.launch()
+    with cache.claim([Request("both", seq(0, 9))]) as claims:
+        assert claims[0].start == 4
+        assert [(miss.cause, miss.group) for miss in claims[0].receipt.misses] == [("failed", 0), ("last_token", None)]
