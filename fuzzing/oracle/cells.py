@@ -48,7 +48,7 @@ class Ghost(NamedTuple):
     used: int
     rest: int  # quarters of a second
     why: int
-    uses: int  # 0: nothing is learned of it, and `used` is when it went
+    uses: int
     reuse: int
     admission: int
 
@@ -56,7 +56,7 @@ class Ghost(NamedTuple):
 class Cells:
     """What is remembered of one pool."""
 
-    def __init__(self, num_slots: int, ghosts: int, num_pages: int, by_age: bool = False) -> None:
+    def __init__(self, num_slots: int, ghosts: int, num_pages: int) -> None:
         self.num_slots, self.num_pages = num_slots, num_pages  # without the slow tier; in all tiers
         self.now = 0  # as the cache was last told
         self.asked = -1  # when somebody was last admitted
@@ -73,7 +73,7 @@ class Cells:
         self.doubles_at = 0  # the position of a token that costs twice the first; 0: all cost the same
         self.reach: list[int] = []  # by group: tokens that one reads, itself included, at most
         self.block_size = 1
-        self.learner = Learner(by_age)
+        self.learner = Learner()
         self.recency = True  # all are listed as of one class, but for what never comes back
         self.met_class = ONCE  # of the ghost that was met last
         self.rival: dict[tuple[Path, int], None] = {}  # blocks that LRU would have, the oldest first
@@ -119,10 +119,10 @@ class Cells:
         self.watched -= page.watched
         page.watched = False
 
-    def leave(self, page: Page, admission: int, why: int, passed: bool) -> None:
-        """It leaves the tree; with a reason it is remembered. `passed`: nobody would have resumed with it."""
+    def leave(self, page: Page, admission: int, why: int) -> None:
+        """It leaves the tree; with a reason it is remembered."""
         if why:
-            self.bury(page, admission, why, passed and why == EVICTED)
+            self.bury(page, admission, why)
         self.unwatch(page)
 
     def renew(self, block: tuple[Path, int]) -> bool:
@@ -164,23 +164,19 @@ class Cells:
         self.begin(page, page.uses + 1)
 
     def meet(self, path: Path, group: int) -> int:
-        """An admission asks for a block that is not there: how often it was used with this time, 0 if unknown. One that
-        was passed when it went counts as never used."""
+        """An admission asks for a block that is not there: how often it was used with this time, 0 if unknown."""
         ghost = self.newest(path, group)
         if ghost is None:
             return 0
         self.ring = [None if one and (one.path, one.group) == (path, group) else one for one in self.ring]
         self.reached["ghost met"] += 1
-        self.met_class = ghost.reuse
-        if not ghost.uses:
-            self.reached["passed ghost met"] += 1
-            return 1
         if (path, group) in self.rival:
             self.missed += 1
             self.reached["LRU would have had it"] += 1
             del self.rival[path, group]
             self.rival[path, group] = None
         self.hits[self.cell(ghost.reuse, ghost.used)] += 1
+        self.met_class = ghost.reuse
         return min(ghost.uses + 1, MOST_USES)
 
     def newest(self, path: Path, group: int) -> Ghost | None:
@@ -189,19 +185,16 @@ class Cells:
         found = (ghost for ghost in reversed(in_turn) if ghost and (ghost.path, ghost.group) == (path, group))
         return next(found, None)
 
-    def bury(self, page: Page, admission: int, why: int, passed: bool) -> None:
+    def bury(self, page: Page, admission: int, why: int) -> None:
         """A page is gone; the oldest ghost makes room for its own."""
         if not self.ring or page.path is None:
             return
         old = self.ring[self.turn]
-        if old is not None and old.uses:
+        if old is not None:
             self.reached["ghost lost"] += 1
             self.lost[self.cell(old.reuse, old.used)] += 1
         rest = (max(0, self.now - page.used) * 8 // TICKS + 1) // 2  # the nearest
-        quarter = TICKS // 4
-        gone = (page.used + rest * quarter + quarter // 2) // quarter * quarter
-        known = (gone, 0, why, 0) if passed else (page.used, rest, why, page.uses)
-        self.ring[self.turn] = Ghost(page.path, page.group, *known, page.reuse, admission)
+        self.ring[self.turn] = Ghost(page.path, page.group, page.used, rest, why, page.uses, page.reuse, admission)
         self.turn = (self.turn + 1) % len(self.ring)
 
     def used_often(self, pages: list[Page], uses: int) -> list[Page]:
@@ -220,7 +213,7 @@ class Cells:
             return
         census = [0] * (CLASSES * AGES)
         known = [(page.reuse, page.used) for page in pages if page.path is not None]
-        for reuse, used in known + [(ghost.reuse, ghost.used) for ghost in self.ring if ghost and ghost.uses]:
+        for reuse, used in known + [(ghost.reuse, ghost.used) for ghost in self.ring if ghost]:
             census[self.cell(reuse, used)] += 1
         hits, lost, known_now = (np.array(some).reshape(CLASSES, AGES) for some in (self.hits, self.lost, census))
         rival = np.array([self.gained, self.missed, self.watched])

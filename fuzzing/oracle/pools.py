@@ -167,8 +167,7 @@ class Pools:
         path = page.path
         assert path is not None
         if self.cells is not None:
-            why_kept = why if len(path[-1]) == self.world.block_size else 0
-            self.cells.leave(page, self.admissions, why_kept, page.passed and not self.leaves_only)
+            self.cells.leave(page, self.admissions, why if len(path[-1]) == self.world.block_size else 0)
         loss = Loss(self.now, why, self.admissions, 3 * page.unwanted) if why else None
         self.gone.note(self.group, path, loss, self.world.block_size)
         self.tree.detach(page)

@@ -35,7 +35,7 @@ def loss_of(pools: Pools, path: Path) -> Loss | None:
     quarter = TICKS // 4
     if one is None:
         return None
-    gone = (one.used + one.rest * quarter + quarter // 2) // quarter * quarter if one.uses else one.used
+    gone = (one.used + one.rest * quarter + quarter // 2) // quarter * quarter
     return Loss(gone, one.why, one.admission, max(0, one.reuse - 3))
 
 

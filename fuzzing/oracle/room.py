@@ -26,9 +26,7 @@ class Room:
         self.numbers = list(range(sum(sizes) - 1, -1, -1))  # free page numbers, the next one last
         self.pages: dict[int, Page] = {}
         fast = sum(sizes[tier] for tier in world.fast)
-        kinds = {world.kinds[group].kind for group in range(world.num_groups) if world.home(group) == number}
-        by_age = kinds == {"window"} and not world.has_state
-        self.cells = Cells(fast, world.ghosts, sum(sizes), by_age) if world.adaptive else None
+        self.cells = Cells(fast, world.ghosts, sum(sizes)) if world.adaptive else None
         if self.cells is not None and world.kinds[number].kind != "cross":
             self.cells.doubles_at, self.cells.block_size = world.doubles_at, world.block_size
             reach = {"full": world.max_length + 1, "state": 1}

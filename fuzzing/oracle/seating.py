@@ -219,7 +219,7 @@ def fill_columns(state: State, row: Row, pools: slots.Pools, columns: list[int],
     for column in columns:
         if row.pages[group][column] is None:
             page = row.pages[group][column] = pools.open_page(*(retention(row.ask, column, size) or (DEFAULT, None)))
-            if pools.cells is not None and pools.leaves_only and column in met:  # else all of a row's are of one class
+            if pools.cells is not None and column in met:
                 pools.cells.begin(page, met[column])
             row.owns[group] += 1
             pools.count(slots.MISSED)

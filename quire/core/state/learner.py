@@ -89,11 +89,10 @@ class Judge:
 class Learner:
     """What one group's requests have taught so far."""
 
-    __slots__ = ("_by_age", "_hits", "_lost", "judge")
+    __slots__ = ("_hits", "_lost", "judge")
 
-    def __init__(self, by_age: bool = False) -> None:
+    def __init__(self) -> None:
         self.judge = Judge()
-        self._by_age = by_age  # always: nothing is learned
         self._hits: Floats = np.zeros((NUM_REUSE_CLASSES, NUM_AGES))
         self._lost: Floats = np.zeros((NUM_REUSE_CLASSES, NUM_AGES))
 
@@ -101,8 +100,6 @@ class Learner:
         self, hits: Int64Array, lost: Int64Array, census: Int64Array, rival: Int64Array
     ) -> tuple[Int32Array, bool]:
         """The order of the cells after these counts, which are remembered, and fade; whether it is by age alone."""
-        if self._by_age:
-            return _FIRST_RANK, True
         self._hits += hits
         self._lost += lost
         found = worth_of_all(self._hits, self._lost + census)

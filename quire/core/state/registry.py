@@ -220,8 +220,7 @@ class Registry:
         self.next_plan = 0
         self.in_flight = LaunchedSteps(setup.config.max_sequences)
         adaptive = setup.config.order == "adaptive"
-        learners = tuple((*setup.pools[some[0]], Learner(setup.goes_by_age(some))) for some in setup.sharers)
-        self.learners = learners if adaptive else ()
+        self.learners = tuple((*setup.pools[some[0]], Learner()) for some in setup.sharers) if adaptive else ()
         # the stores must know the time: some page may have a duration, all grow older, or are remembered when they go
         self.timed = adaptive or setup.config.receipts
         self.commit_checked: dict[int, Sequence] = {}  # by row: whose commits are checked against what was handed out

@@ -69,11 +69,6 @@ class Setup:
             fact = f"it is a {type(self.clock).__name__}"
             raise InputError(say(f"clock={shown(self.clock)}", fact, "pass a function that returns seconds"))
 
-    def goes_by_age(self, sharers: tuple[int, ...]) -> bool:
-        """Whether the adaptive order has nothing to learn of the pool of these groups: where there are no states, a
-        pool of windows alone holds ends of texts, each of use only as a whole."""
-        return not self.state_groups and all(group in self.windows for group in sharers)
-
     def now(self) -> int:
         """The clock in the store's ticks."""
         seconds = self.clock()

@@ -273,14 +273,3 @@ def test_of_equal_worth_the_oldest_go_first() -> None:
     hits[:, 60], waiting[:, 50:80] = 50, 100
     order = order_of(Learner(), hits, np.zeros(SHAPE, np.int64), waiting)
     assert order.index(159) < order.index(150) < order.index(140)
-
-
-def test_a_learner_that_goes_by_age_learns_nothing() -> None:
-    hits, waiting = np.zeros(SHAPE, np.int64), np.zeros(SHAPE, np.int64)
-    hits[1, 40], waiting[0, 20] = 1_000, 1_000
-    counts = hits, np.zeros(SHAPE, np.int64), waiting, np.array([0, 10_000, 64])
-    learner = Learner(by_age=True)
-    for _ in range(3):
-        order, by_age = learner.order(*counts)
-        assert by_age and tuple(order) == FIRST_RANK and not learner.judge.fallen
-    assert not Learner().order(*counts[:3], np.zeros(3, np.int64))[1]

@@ -86,30 +86,6 @@ def test_what_other_windows_have_of_a_lost_point_goes_before_older_text(store: S
     assert life.serve(1, 81) == 16, "the oldest text is whole"
 
 
-def test_a_windows_page_teaches_only_where_a_request_could_have_resumed(store: StoreName) -> None:
-    """Of four blocks that went and are asked for again only the last two were read at a resume point. What is made then
-    is of one class: the request needs all of it."""
-    life = Clocked(store, (40, 8))
-    life.serve(1, 10)
-    for number in (2, 3, 4):
-        life.serve(number, 20 + number)
-    inside = life.cache._setup.store
-    inside.take_counts(1)
-    assert life.serve(1, 30) == 0, "the window has lost the text"
-    hits, lost, _, rival = inside.take_counts(1)
-    assert (hits.sum(), lost.sum()) == (2, 0) and rival[1] <= 2
-    assert life.serve(1, 31, blocks=5) == 16
-    assert inside.take_counts(1)[0].sum(axis=1).tolist() == [0, 2, 0, 0, 0, 0, 0]
-
-
-def test_a_pool_of_windows_alone_goes_by_age(store: StoreName) -> None:
-    """It holds ends of texts, each of use as a whole only; full attention beside it learns."""
-    life = Clocked(store, (40, 8))
-    for turn in range(60):
-        life.serve(1 if turn % 2 else 100 + turn, 10.0 * turn)
-    assert [life.cache.usage(0, group).by_age for group in (0, 1)] == [False, True]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("pools", [2, 3])
 def test_a_batch_that_evicts_from_several_pools_is_as_in_the_twin(store: StoreName, pools: int) -> None:

@@ -277,10 +277,9 @@ cdef bint meet(Cells *c, const uint64_t *keys, int32_t column, uint64_t seed) no
     cdef Ghost *ghost
     if place < 0:
         return False
+    miss_watched(&c.rival, keys[column] ^ seed)
     ghost = e.ring + place
-    if uses_of(ghost):
-        miss_watched(&c.rival, keys[column] ^ seed)
-        c.hits[reuse_of(ghost) * NUM_AGES + age_bin(c.now - ghost.used)] += 1
+    c.hits[reuse_of(ghost) * NUM_AGES + age_bin(c.now - ghost.used)] += 1
     c.met[column] = <unsigned char> min(uses_of(ghost) + 1, MAX_USES)
     c.met_class = reuse_of(ghost)
     ghost.facts = 0
@@ -296,21 +295,18 @@ cdef inline void forget_met(Cells *c) noexcept nogil:
     c.met_first = c.met_last = 0
 
 
-cdef void remember(Cells *c, int32_t p, uint64_t key, uint64_t above, uint32_t admission, int32_t why,
-                   bint passed) noexcept nogil:
-    """A page is gone permanently; `passed`: no request would have resumed with it, so nothing is learned of it."""
+cdef void remember(Cells *c, int32_t p, uint64_t key, uint64_t above, uint32_t admission, int32_t why) noexcept nogil:
+    """A page is gone permanently."""
     cdef Ghosts *e = &c.ghosts
     cdef Memory *memory = memory_at(c, p)
     cdef Ghost *ghost
     if e.room == 0:
         return
     ghost = make_ghost(e, key, above)
-    if uses_of(ghost):
+    if ghost.facts:
         c.lost[reuse_of(ghost) * NUM_AGES + bin_of(c, ghost.used)] += 1     # they come and fall out together
     ghost.used, ghost.admission = memory.used, admission
     ghost.facts = rest_of(memory.used, c.now) << 12 | <uint32_t> (memory.uses << 4) | kind_of_loss(why, class_in(memory))
-    if passed:
-        ghost.used, ghost.facts = gone_at(ghost), kind_of_loss(why, class_in(memory))
 
 
 cdef inline int32_t stride(int32_t number) noexcept nogil:
@@ -322,7 +318,7 @@ cdef void count_ghosts(Cells *c, int64_t *census) noexcept nogil:
     cdef Ghosts *e = &c.ghosts
     cdef int32_t step = stride(e.room), place = 0, count = num_used(e)
     while place < count:
-        if uses_of(e.ring + place):
+        if e.ring[place].facts:
             census[reuse_of(e.ring + place) * NUM_AGES + age_bin(c.now - e.ring[place].used)] += step
         place += step
 

@@ -305,7 +305,7 @@ cdef inline int32_t uses_of(Ghost *ghost) noexcept nogil:
 cdef inline int64_t gone_at(Ghost *ghost) noexcept nogil:
     """The tick at which a page went, to a quarter of a second."""
     if uses_of(ghost) == 0:
-        return ghost.used     # no order learns from it: when it went
+        return ghost.used     # of an order that learns nothing: when it went
     return (ghost.used + (ghost.facts >> 12) * <int64_t> REST_TICKS + REST_TICKS // 2) // REST_TICKS * REST_TICKS
 
 

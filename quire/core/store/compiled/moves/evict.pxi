@@ -25,14 +25,13 @@ cdef inline void lift(Pool *g, int32_t t, int32_t p) noexcept nogil:
 
 
 cdef inline void bury(State *s, Pool *g, int32_t p, int32_t why) noexcept nogil:
-    """Remember a page that leaves the tree; of a partial block nothing is kept, of what was passed nothing learned."""
+    """Remember a page that leaves the tree; of a partial block nothing is kept."""
     cdef int32_t node = page_at(g, p).node
     cdef uint64_t key = key_at(&s.tree, node), above = key_at(&s.tree, at(&s.tree, node).parent)
     if g.ghosts == NULL or at(&s.tree, node).size != s.block_size:
         return
     if g.cells != NULL:
-        remember(g.cells, p, key ^ g.salt, above ^ g.salt, s.admissions, why,
-                 g.tail >= 0 and why == EVICTED and page_at(g, p).claimed & NEEDED == 0)
+        remember(g.cells, p, key ^ g.salt, above ^ g.salt, s.admissions, why)
     else:
         add_ghost(g.ghosts, key ^ g.salt, above ^ g.salt, s.now, s.admissions, why,
                   NEVER if page_at(g, p).claimed & UNWANTED else 0)

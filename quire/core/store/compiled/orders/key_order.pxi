@@ -105,7 +105,7 @@ cdef class KeyOrder:
                 if n < 0:
                     raise BrokenInvariant("no key may go, although it was counted before")
                 if k.cells != NULL:
-                    remember(k.cells, n, k.keys[n].hash, ~k.keys[n].hash, 0, EVICTED, False)
+                    remember(k.cells, n, k.keys[n].hash, ~k.keys[n].hash, 0, EVICTED)
                 gone.append(self.names[n])
                 self._leave(n)
         else:

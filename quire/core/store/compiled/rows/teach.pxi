@@ -11,10 +11,9 @@ cdef inline void set_fresh(State *s, Pool *g, int32_t row) noexcept nogil:
 
 
 cdef void teach_new(State *s, Pool *g, int32_t row) noexcept nogil:
-    """New pages of a row whose blocks were there before have their uses. In a group that forgets they have not: a
-    request needs all pages before its resume point, so that those of one row are of one class."""
+    """New pages of a row whose blocks were there before have their uses."""
     cdef int32_t b
-    if g.cells != NULL and g.tail < 0:
+    if g.cells != NULL:
         for b in range(g.cells.met_first, g.cells.met_last):
             if g.cells.met[b] and pages_of(s, g, row)[b] >= 0:
                 begin(g.cells, pages_of(s, g, row)[b], g.cells.met[b])

@@ -21,7 +21,7 @@ from quire.core.store.reuse import (
 )  # fmt: skip
 from quire.core.store.twin.keys.chain import decode
 from quire.core.store.twin.learned.ages import age_bin, cell_number, class_of, told_class
-from quire.core.store.twin.learned.ghosts import Ghost, Ghosts, Key, gone_at, rest_of
+from quire.core.store.twin.learned.ghosts import Ghost, Ghosts, Key, rest_of
 from quire.core.store.twin.learned.rival import Rival
 from quire.core.store.twin.tree.node import Node, Page
 
@@ -84,11 +84,11 @@ class Cells:
     def meet(self, column: int, key: Key) -> bool:
         """An admission will make a page for a column: whether its block was there before; noted if so."""
         ghost = self.ghosts.take_ghost(key)
+        if ghost is not None:
+            self.rival.miss_watched(key)
         if ghost is None:
             return False
-        if ghost.uses:
-            self.rival.miss_watched(key)
-            self.hits[ghost.reuse, age_bin(self.now - ghost.used)] += 1
+        self.hits[ghost.reuse, age_bin(self.now - ghost.used)] += 1
         self.met[column] = min(ghost.uses + 1, MAX_USES)
         self.met_class = ghost.reuse
         return True
@@ -103,11 +103,11 @@ class Cells:
         self.rival.watched -= page.watched
         page.watched = False
 
-    def remember(self, page: Page, key: Key, admission: int, why: int = EVICTED, passed: bool = False) -> None:
-        """A page is gone permanently; `passed`: no request would have resumed with it, so nothing is learned of it."""
+    def remember(self, page: Page, key: Key, admission: int, why: int = EVICTED) -> None:
+        """A page is gone permanently."""
         ghost = Ghost(key, page.used, rest_of(page.used, self.now), why, page.uses, page.reuse, admission)
-        old = self.ghosts.add(ghost._replace(used=gone_at(ghost), rest=0, uses=0) if passed else ghost)
-        if old is not None and old.uses:
+        old = self.ghosts.add(ghost)
+        if old is not None:
             self.lost[old.reuse, age_bin(self.now - old.used)] += 1
 
     def is_aging(self) -> bool:
@@ -128,7 +128,7 @@ class Cells:
                 census[self.cell(page)] += step
         step = stride(self.ghosts.room)
         for ghost in self.ghosts.places[::step]:
-            if ghost is not None and ghost.uses:
+            if ghost is not None:
                 census[cell_number(ghost.reuse, age_bin(self.now - ghost.used))] += step
         rival = np.array([self.rival.gained, self.rival.missed, self.rival.watched], np.int64)
         taken = self.hits.copy(), self.lost.copy(), census.reshape(self.hits.shape), rival

@@ -18,10 +18,10 @@ class Ghost(NamedTuple):
     """A page that is gone."""
 
     key: Key
-    used: int  # when an admission last used it, in ticks; without uses: when it went
+    used: int  # when an admission last used it, in ticks
     rest: int  # quarters of a second from then on until it went
     why: int
-    uses: int  # 0: no order learns from it
+    uses: int
     reuse: int  # its class
     admission: int  # admissions so far, the one it made room for included
 
@@ -82,5 +82,5 @@ def rest_of(used: int, now: int) -> int:
 def gone_at(ghost: Ghost) -> int:
     """The tick at which a page went, to a quarter of a second."""
     if not ghost.uses:
-        return ghost.used
+        return ghost.used  # of an order that learns nothing: when it went
     return (ghost.used + ghost.rest * REST_TICKS + REST_TICKS // 2) // REST_TICKS * REST_TICKS

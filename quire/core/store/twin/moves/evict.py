@@ -108,7 +108,7 @@ def evict_copy(state: State, pool: Pool, tier: int, slot: int) -> None:
         return
     if slow >= 0 and tier < slow and is_worth_copying(state, pool, victim):
         pool.count(BEHIND)
-    bury(state, pool, victim, EVICTED, passed and not pool.leaves_only)
+    bury(state, pool, victim, EVICTED)
     node = None if passed else cut_off_below(state, pool, victim)
     detach(state, pool, victim, tier)
     if node is not None:
@@ -154,14 +154,14 @@ def demote(state: State, pool: Pool, page: Page, tier: int) -> None:
     pool.count(DEMOTED)
 
 
-def bury(state: State, pool: Pool, page: Page, why: int, passed: bool = False) -> None:
-    """Remember a page that leaves the tree; of a partial block nothing is kept, of what was passed nothing learned."""
+def bury(state: State, pool: Pool, page: Page, why: int) -> None:
+    """Remember a page that leaves the tree; of a partial block nothing is kept."""
     node = page.node
     if pool.ghosts is None or node is None or node.size != state.rules.block_size:
         return
     key = (node.root.hash, node.key, pool.group)
     if pool.cells is not None:
-        pool.cells.remember(page, key, state.admissions, why, passed)
+        pool.cells.remember(page, key, state.admissions, why)
     else:
         pool.ghosts.add(Ghost(key, state.now, 0, why, 0, NEVER if page.unwanted else 0, state.admissions))
 

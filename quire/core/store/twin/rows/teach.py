@@ -51,9 +51,8 @@ def teach_columns(state: State, pool: Pool, number: int, columns: Iterable[int])
 
 
 def teach_new(state: State, pool: Pool, number: int) -> None:
-    """New pages of a row whose blocks were there before have their uses. In a group that forgets they have not: a
-    request needs all pages before its resume point, so that those of one row are of one class."""
-    for column, uses in pool.cells.met.items() if pool.cells is not None and pool.leaves_only else ():
+    """New pages of a row whose blocks were there before have their uses."""
+    for column, uses in pool.cells.met.items() if pool.cells is not None else ():
         page = state.table.page(pool.group, number, column)
         if pool.cells is not None and page is not None:
             pool.cells.begin(page, uses)
