@@ -31,7 +31,7 @@ LADDERS = {
         "check|maps",
     ],
     "engine": [
-        "on_device",
+        "tensors",
         "sampling|model",
         "setup",
         "step",

@@ -318,7 +318,8 @@ def test_a_body_has_a_least_rate(monkeypatch: pytest.MonkeyPatch) -> None:
         slow.send_head("/v1/completions", 1000)
         slow.socket.sendall(b"{")
         body = b'{"prompt": "Once", "max_tokens": 1}' + b" " * 200_000
-        head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+        kind = b"host: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+        head = b"POST /v1/completions HTTP/1.1\r\n" + kind
         quick.socket.sendall(head + body[:-1])  # all at once, and then nothing for longer than the patience
         got = slow.read_until(b"}}")
         assert got.startswith(b"HTTP/1.1 408 ") and b"less than 1024 bytes a second" in got

@@ -161,7 +161,7 @@ def test_what_a_server_recorded_is_replayed_with_its_hints(
     ]  # fmt: skip
     assert len({trace[0].session, trace[1].session}) == 1 and len({ask.session for ask in trace}) == 3
     assert main(["replay", str(path), "--hints", "finish", "--block-size", "8", "--device-blocks", "100"]) == 0
-    assert "Hints when requests ended: 1 soon, 1 later, 1 never; of 1 nothing." in capsys.readouterr().out
+    assert "Hints when requests ended: 1 soon, 1 later, 1 never; 1 without." in capsys.readouterr().out
 
 
 def turns(template: str | None) -> Any:

@@ -115,7 +115,7 @@ def test_the_report_counts_hints_and_costs(tmp_path: Path, trace: Trace, capsys:
     assert report.compute_cost == pytest.approx(sum(map(cost_of, found, whole)), abs=0.1)
     assert main(["replay", str(tmp_path / "t.jsonl"), "--hints", "exact"]) == 0
     told = capsys.readouterr().out
-    assert "Hints when requests ended: 1 soon, 1 later, 3 never; of 0 nothing." in told
+    assert "Hints when requests ended: 1 soon, 1 later, 3 never; 0 without." in told
     assert "cost of computing a prompt" in told
     with pytest.raises(InputError, match="hints 'maybe'"):
         ReplaySettings(hints="maybe")  # type: ignore[arg-type]

@@ -139,7 +139,7 @@ BAD = {
     "a log, below": ({"time": 1, "body": {"messages": []}}, "it is a logged request", "quire trace make LOG -o"),
     "a log of texts": ({"prompt": "secret", "max_tokens": 3}, "it is a logged request", "quire trace make LOG -o"),
     "a log of input": ({"input": "secret"}, "it is a logged request", "quire trace make LOG -o"),
-    "an access log": ('::1 - "POST /v1/completions"', "not JSON", "with `quire trace make`"),
+    "an access log": ('::1 - "POST /v1/completions"', "not JSON", "for `quire trace make`"),
     "no ids": ({"timestamp": 0, "input_length": 5, "output_length": 1}, "no field 'hash_ids'", "add it"),
     "no time": ({"input_length": 5, "output_length": 1, "hash_ids": [1]}, "no field 'timestamp'", "add it"),
     "negative length": ({**GOOD, "input_length": -1}, "input_length is -1", "from 1 to"),

@@ -22,7 +22,7 @@ from quire.core.split import LayerPlace
 from quire.engine.model.forward.decoder import Decoder
 from quire.engine.model.packing import Int64, Lane, Packed
 from quire.engine.model.pages import Pages
-from quire.engine.on_device import on_device
+from quire.engine.tensors.on_device import on_device
 
 NAME = "quire_paged"
 

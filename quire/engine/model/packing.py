@@ -21,7 +21,7 @@ from quire.core.admission.batch import Snapshot
 from quire.core.cache import Cache
 from quire.core.records.errors import StateError, say
 from quire.core.records.request import Int32
-from quire.engine.on_device import on_device
+from quire.engine.tensors.on_device import on_device
 
 Int64 = NDArray[np.int64]
 Writes = dict[int, list[tuple[int, int]]]  # by segment: after how many of its tokens a state goes into which slot

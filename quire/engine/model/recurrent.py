@@ -15,7 +15,7 @@ import torch
 from quire.engine.model.attention import AttentionStep
 from quire.engine.model.layers import recurrent_modules
 from quire.engine.model.pages import StateView
-from quire.engine.on_device import on_device
+from quire.engine.tensors.on_device import on_device
 
 
 def install(module: Any) -> None:

@@ -23,7 +23,6 @@ from quire.core.records.request import Int32
 from quire.core.state.registry import LaunchedStep
 from quire.core.state.sequence import Sequence as Live
 from quire.engine.model.packing import Packed
-from quire.engine.on_device import on_device
 from quire.engine.runner.apply_outcomes import OutcomeLoop
 from quire.engine.step.advance import Advance
 from quire.engine.step.outcomes import Unusable
@@ -32,6 +31,7 @@ from quire.engine.step.runs.branch import NO_DRAFTS, Branch
 from quire.engine.step.runs.step_work import Work
 from quire.engine.step.schedule import Scheduler
 from quire.engine.step.step_report import OverlapCounts
+from quire.engine.tensors.on_device import on_device
 
 
 @dataclass(slots=True, eq=False)

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from quire.core.records.request import Int32
-from quire.engine.on_device import on_device
 from quire.engine.sampling.sample_row import SampleRow
 from quire.engine.sampling.token_rules import TokenRules
+from quire.engine.tensors.on_device import on_device
 
 LARGEST = torch.finfo(torch.float32).max  # beyond it there is only inf, which is not a logit
 Values = NDArray[np.float32]

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import torch
 
 from quire.core.records.errors import InputError, say
-from quire.engine.on_device import on_device
 from quire.engine.sampling.chance import uniform
 from quire.engine.sampling.edit_logits import edit
 from quire.engine.sampling.params import Sampling
 from quire.engine.sampling.sample_row import SampleRow
+from quire.engine.tensors.on_device import on_device
 
 HEAD = 256  # tokens looked at first for top-k and top-p: almost always enough, and far cheaper than a full sort
 WIDER = 16  # times as many, when they are not

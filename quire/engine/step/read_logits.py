@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from quire.core.records.span import Span
-from quire.engine.on_device import on_device
 from quire.engine.sampling.sample import BROKEN, broken, choose, log_probs
 from quire.engine.sampling.sample_row import SampleRow
 from quire.engine.sampling.token_logprobs import TokenLogprobs, logprobs_of
 from quire.engine.step.runs.branch import Branch
+from quire.engine.tensors.on_device import on_device
 
 LogitRows = dict[Branch, Span]  # which rows of a step's logits are a branch's
 

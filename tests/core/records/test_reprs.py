@@ -68,6 +68,7 @@ def objects(store: StoreName) -> list[Any]:
     made: list[Any] = [
         cache,
         config,
+        cache.progress(),
         config.tiers[0],
         groups[0],
         request,

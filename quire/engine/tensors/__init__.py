@@ -1,0 +1,1 @@
+"""Tensors: how numbers reach a device. Knows no model."""
