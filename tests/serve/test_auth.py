@@ -152,10 +152,14 @@ def as_alice_sees_it(said_by_bob: str) -> tuple[Any, ...]:
         for one in got:
             del one["id"], one["created"]
         server.llm.regret().report()  # or it is told when its thread has had its turn
-        engine = server.llm.loop.engine
-        steps = (engine.stats.num_steps, engine.stats.num_tokens, engine.stats.num_admitted)
-        events = server.llm.loop.call(lambda engine: len(engine.cache.take_events()))
+        steps, events = server.llm.loop.call(seen_between_steps)  # an answer is whole before its step is counted
         return got, numbers(server), steps, events
+
+
+def seen_between_steps(engine: Engine) -> tuple[tuple[int, int, int], int]:
+    """What was computed, and how many events there were."""
+    stats = engine.stats
+    return (stats.num_steps, stats.num_tokens, stats.num_admitted), len(engine.cache.take_events())
 
 
 def test_alice_cannot_tell_what_bob_has_said() -> None:
