@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..waits import PATIENCE
+from ..patient_server import patient  # noqa: F401  # a fixture
 
 NEEDS = ("torch", "transformers", "starlette", "uvicorn", "prometheus_client", "zmq", "msgspec")
 MISSING = [name for name in NEEDS if importlib.util.find_spec(name) is None]
@@ -25,19 +25,3 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def patient() -> Iterator[None]:
-    """A busy machine is as slow as a client that is sent away; a test that needs such a client sets its own times."""
-    if MISSING:
-        yield
-        return
-    from quire.serve.connections import acceptor, http_connection
-    from quire.serve.http import exchange
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(acceptor, "HANDSHAKE_SECONDS", PATIENCE)
-        patch.setattr(http_connection, "HEAD_SECONDS", PATIENCE)
-        patch.setattr(exchange, "PATIENCE", PATIENCE)
-        yield
