@@ -105,9 +105,14 @@ class OwnForward:
     decoder: Decoder
     theirs: TransformersForward
 
+    @property
+    def has_hooks(self) -> bool:
+        """The model itself has hooks: transformers' code calls them."""
+        return bool(self.theirs.module._forward_pre_hooks or self.theirs.module._forward_hooks)
+
     def __call__(self, step: AttentionStep) -> torch.Tensor:
         """Logits of the wanted tokens, [wanted, vocabulary]."""
-        if self.theirs.module._forward_pre_hooks or self.theirs.module._forward_hooks:
+        if self.has_hooks:
             return self.theirs(step)
         packed = step.packed
         return self.decoder(packed.ids, packed.positions, packed.wanted, step.attend)
@@ -137,6 +142,28 @@ class _Walk:
             query, keys, values, self.table, self.offsets, self.starts,
             scale=scale, window=self.window, softcap=softcap, max_query=self.max_query,
         )  # fmt: skip
+
+
+def read_rows(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, table: torch.Tensor, offsets: torch.Tensor,
+    starts: torch.Tensor, *, scale: float, window: int, softcap: float,
+) -> torch.Tensor:  # fmt: skip
+    """One query of each row, [rows, heads, dim], at position `starts`. No shape depends on how long a row is."""
+    if query.device.type == "cuda":
+        from quire.engine.model import kernel
+
+        return kernel.attend(
+            query, keys, values, table, offsets, starts, scale=scale, window=window, softcap=softcap, max_query=1
+        )
+    heads, key = keys.shape[2], torch.arange(table.shape[1] * keys.shape[1])
+    seen = key <= starts[:, None]
+    if window:
+        seen &= key > starts[:, None] - window
+    pages = [pool[table.clamp(min=0)].flatten(1, 2).masked_fill_(~seen[..., None, None], 0) for pool in (keys, values)]
+    some = [part.transpose(1, 2)[:, :, None] for part in pages]
+    near = query.unflatten(1, (heads, -1))[:, :, :, None]
+    out = _attend(near, some[0], some[1], seen[:, None, None, None], scale, softcap)
+    return out[:, :, :, 0].flatten(1, 2)
 
 
 class _Part(NamedTuple):

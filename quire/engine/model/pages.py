@@ -39,24 +39,26 @@ class StateView(NamedTuple):
 
 
 class Pages:
-    """Memory of all tiers. `kv[group]` is [slots, layers, 2, block, heads, dim], `states[layer]` a StateView.
+    """Memory of all tiers. `kv[group]` is [slots + 1, layers, 2, block, heads, dim], `states[layer]` a StateView.
 
-    `arenas[group]` is uint8 [slots, page_bytes]; groups of one pool have the same one.
+    `arenas[group]` is uint8 [slots, page_bytes]; groups of one pool have the same one. The slot behind the last is the
+    spare page: no cache and no tier knows it, and rows that only fill up a step of fixed size read and write there.
     """
 
     def __init__(self, model: Model, config: CacheConfig, colder: Sequence[Tier] | None = None) -> None:
         with _memory(config, 0):
             own = [
-                torch.zeros(number, size, dtype=torch.uint8, device=model.device)
+                torch.zeros(number + 1, size, dtype=torch.uint8, device=model.device)
                 for number, size in _pool_sizes(config, 0)
             ]
-        self.arenas = [own[pool] for pool in config.pool_of]
+        self.arenas = [own[pool][:-1] for pool in config.pool_of]
         self.kv: dict[int, torch.Tensor] = {}
         self.states: dict[int, StateView] = {}
         for group, (shape, arena) in enumerate(zip(model.shapes, self.arenas, strict=True)):
             if isinstance(shape, KvShape):
                 form = (shape.depth, 2, config.block_size, shape.heads, shape.dim)
-                self.kv[group] = arena.view(model.dtype).view(len(arena), *form)
+                whole = own[config.pool_of[group]]
+                self.kv[group] = whole.view(model.dtype).view(len(whole), *form)
             else:
                 self.states.update(_state_views(shape, arena, model.dtype))
         self.device_tier: Tier = _device_tier(self.arenas)
@@ -65,6 +67,11 @@ class Pages:
         self._pinning = None if colder is not None else _pinning(below, model.device)
         layouts = [PageLayout(group.page_bytes, group.planes) for group in config.groups]
         self.mover = Mover(self.tiers, layouts, config.block_size)
+
+    @property
+    def spare_slots(self) -> dict[int, int]:
+        """The spare page of each group with keys and values."""
+        return {group: len(self.arenas[group]) for group in self.kv}
 
     def once_more(self) -> list[Tier]:
         """The same memory as tiers of their own, for another thread: a tier has one caller at a time."""

@@ -28,6 +28,7 @@ from quire.engine.memory.connector_side import ConnectorSide
 from quire.engine.memory.disk_side import check_disk_index
 from quire.engine.memory.outer_memory import OuterMemory
 from quire.engine.model.attention import AttentionStep
+from quire.engine.model.graphs.decode_graphs import PackedRows, graphs_for
 from quire.engine.model.layers import KvShape, Model
 from quire.engine.model.packing import Packed, Segment, pack
 from quire.engine.model.pages import Pages
@@ -102,6 +103,7 @@ class Engine:
         self.incidents = _incidents(config)
         self.cache = Cache(cache, clock=clock, watchers=[self.incidents] if self.incidents else ())
         self.pages = Pages(model, self.cache.config, colder)
+        self.graphs = graphs_for(model, self.cache, self.pages, config.graphs)
         self.plans = PlanRunner(self.cache, self.pages.mover)
         self.connector_side = ConnectorSide(self.cache, connector, model.recurrent)
         self.scheduler = Scheduler(self.cache, config, self.plans)
@@ -318,12 +320,17 @@ class Engine:
         else:
             del turn.works[branch]
 
-    def _pack(self, segments: list[Segment]) -> Packed:
+    def _pack(self, segments: list[Segment]) -> Packed | PackedRows:
+        if self.graphs is not None and self.graphs.takes(segments):
+            return self.graphs.pack(segments)
         return pack(self.cache, self._windows, segments, self.model.device)
 
-    def _run(self, packed: Packed) -> torch.Tensor:
+    def _run(self, packed: Packed | PackedRows) -> torch.Tensor:
         """Logits of the wanted tokens, [wanted, vocabulary]."""
         with torch.inference_mode():
+            if isinstance(packed, PackedRows):
+                assert self.graphs is not None
+                return self.graphs.run(packed)
             return self.model.forward(AttentionStep(packed, self.pages, self.model.places))
 
     @property
@@ -344,7 +351,10 @@ class Engine:
         if self.runs or self.stats.num_steps:
             fact = f"it has computed {self.stats.num_steps} steps, and {len(self.runs)} runs are inside"
             raise StateError(say("warm-up", fact, "warm up before the first: dummies would push out what is cached"))
-        return WarmUp(self.cache, self.plans, self.config, lambda segments: self._run(self._pack(segments))).run()
+        total = WarmUp(self.cache, self.plans, self.config, lambda segments: self._run(self._pack(segments))).run()
+        if self.graphs is not None:
+            self.graphs.capture()
+        return total
 
     def close(self) -> None:
         """Cancel what is left and give the memory back; closing again does nothing."""

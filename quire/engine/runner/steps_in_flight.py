@@ -22,6 +22,7 @@ from quire.core.cache import Cache
 from quire.core.records.request import Int32
 from quire.core.state.registry import LaunchedStep
 from quire.core.state.sequence import Sequence as Live
+from quire.engine.model.graphs.decode_graphs import PackedRows
 from quire.engine.model.packing import Packed
 from quire.engine.runner.apply_outcomes import OutcomeLoop
 from quire.engine.step.advance import Advance
@@ -82,7 +83,7 @@ class StepsInFlight:
         """More branches of the step in flight wait for their tokens than could go on without."""
         return self._waits and len(self._steps) > 0
 
-    def launch(self, works: list[Work], packed: Packed, compute: Callable[[Packed], torch.Tensor]) -> None:
+    def launch(self, works: list[Work], packed: Packed | PackedRows, compute: Callable[..., torch.Tensor]) -> None:
         """A step is on its way. If it raises, what it was to compute is as it was before it was handed out."""
         sequences = [work.branch.sequence for work in works if work.branch.sequence is not None]
         step = self._cache.launch(sequences)
@@ -106,7 +107,7 @@ class StepsInFlight:
             stopped = [work.branch for work in works if work.branch in unread]
             self._waits = sum(branch.needs_tokens for branch in stopped) > len(works) - len(stopped)
 
-    def _fill_in(self, works: list[Work], packed: Packed) -> None:
+    def _fill_in(self, works: list[Work], packed: Packed | PackedRows) -> None:
         """Input tokens that the host has not read are taken from the step that makes them, on the device."""
         ahead = [(nth, work.branch) for nth, work in enumerate(works) if work.branch.ahead]
         if not ahead:
@@ -114,7 +115,9 @@ class StepsInFlight:
         made, device = self._steps[-1].tokens, packed.ids.device
         places = on_device(packed.offsets[[nth for nth, _ in ahead]], device)
         sources = on_device([made.places[branch].start for _, branch in ahead], device)
-        packed.ids[places] = made.tokens[sources].clamp(min=0)  # negative: its run fails when that is read
+        packed.ids[places] = (
+            made.tokens[sources].clamp(min=0).to(packed.ids.dtype)
+        )  # negative: its run fails when that is read
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

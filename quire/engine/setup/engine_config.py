@@ -17,9 +17,14 @@ from quire.engine.sampling.params import brief
 from quire.incidents.signs import Lines, seconds_of
 
 Scheduling = Literal["fair", "fcfs"]
+Graphs = Literal["auto", "on", "off"]
 NO_STEPS_FOR_A_MINUTE = Lines()
 _SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting", "max_unread")
 _SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "overlap", "events", "receipts")
+_CHOICES: tuple[tuple[str, object, str], ...] = (
+    ("eviction", Eviction, "order"), ("eviction_cost", EvictionCost, "cost"), ("scheduling", Scheduling, "order"),
+    ("graphs", Graphs, "mode"),
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from quire.transfer import Tls  # needs msgspec, which others do without
@@ -42,6 +47,9 @@ class EngineConfig:
     reuse: bool = True
     partial_reuse: bool = True
     wait_for_reuse: bool = True  # a request may wait a step for a prefix that another is computing
+    graphs: Graphs = (
+        "auto"  # decoding steps of fixed sizes, as CUDA graphs; "on": on a CPU too, uncaptured; "off": none
+    )
     overlap: bool = False  # prepare a step while the one before it computes, and read its tokens one step late
     max_waiting: int = 1024  # runs in the engine at the same time; more are refused
     max_unread: int = 4096  # unread pieces of one stream; a run with more is ended
@@ -84,10 +92,10 @@ class EngineConfig:
         if type(every) is not int or not 0 <= every <= LARGEST:
             fact = "it is not a whole number from 0 on"
             raise InputError(say(f"snapshot_decoding {shown(every)}", fact, "give one, as 256, or None"))
-        for name, known in (("eviction", Eviction), ("eviction_cost", EvictionCost), ("scheduling", Scheduling)):
+        for name, known, word in _CHOICES:
             value = getattr(self, name)
             if not isinstance(value, str) or value not in get_args(known):
-                fact = f"it is not a known {'cost' if known is EvictionCost else 'order'}"
+                fact = f"it is not a known {word}"
                 raise InputError(say(f"{name} {shown(value)}", fact, f"use one of {', '.join(get_args(known))}"))
         object.__setattr__(self, "granted", granted_pairs(self.granted))
         if self.incidents is not None and not (isinstance(self.incidents, str | Path) and str(self.incidents)):

@@ -1,0 +1,171 @@
+"""The bundled engine on one GPU: tokens per second, first tokens, where a step's time goes.
+
+    python -m benchmarks.gpu_engine                       # all rows, with graphs and overlap
+    python -m benchmarks.gpu_engine --rows decode --graphs off --no-overlap --profile
+
+A Llama of 1.1 B parameters with random weights in bf16: 16 layers, 2,048 wide, 32 heads over 8 KV heads, vocabulary
+32,000. Prompts are random tokens; every answer has its full length. A row is the best of --times runs behind a warm-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from quire.engine import Engine, EngineConfig, Sampling, from_module
+
+VOCABULARY = 32_000
+ROWS = ("decode", "shared", "first", "mix")
+
+
+def model(layers: int) -> Any:
+    """Random weights; what they are does not matter."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        hidden_size=2048, intermediate_size=8192, num_hidden_layers=layers, num_attention_heads=32,
+        num_key_value_heads=8, head_dim=64, vocab_size=VOCABULARY, max_position_embeddings=131_072,
+        tie_word_embeddings=False,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        torch.set_default_dtype(torch.bfloat16)
+        module = LlamaForCausalLM(config)
+        torch.set_default_dtype(torch.float32)
+    return from_module(module)
+
+
+class Bench:
+    """One engine, and rows measured on it."""
+
+    def __init__(self, engine: Engine, times: int, profile: bool) -> None:
+        self.engine, self.times, self.profile = engine, times, profile
+        self.dice = np.random.default_rng(1)
+
+    def prompt(self, length: int) -> list[int]:
+        """Random tokens."""
+        return [int(token) for token in self.dice.integers(3, VOCABULARY, length)]
+
+    def seconds(self, prompts: Sequence[list[int]], samplings: Sequence[Sampling]) -> float:
+        """Until all are answered."""
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for prompt, sampling in zip(prompts, samplings, strict=True):
+            self.engine.submit(prompt, sampling)
+        self.engine.drain()
+        torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    def best(self, make: Callable[[], tuple[Sequence[list[int]], Sequence[Sampling]]]) -> float:
+        """Least seconds of some runs; the first warms up."""
+        self.seconds(*make())
+        return min(self.seconds(*make()) for _ in range(self.times))
+
+    def where(self) -> str:
+        """Milliseconds per step since the last call, by part."""
+        stats = self.engine.stats
+        parts = {name: spent / max(1, stats.num_steps) * 1e3 for name, spent in stats.seconds.items()}
+        stats.seconds.clear()
+        text = ", ".join(f"{name} {ms:.2f}" for name, ms in parts.items())
+        steps, stats.num_steps = stats.num_steps, 0
+        return f"{steps} steps, ms each: {text}"
+
+    def decode(self, counts: Sequence[int], output: int) -> None:
+        """Prompts of 128 tokens."""
+        for count in counts:
+            sampling = [Sampling(max_tokens=output, ignore_eos=True)] * count
+            self.seconds([self.prompt(128) for _ in range(count)], sampling)
+            self.where()
+            took = min(self.seconds([self.prompt(128) for _ in range(count)], sampling) for _ in range(self.times))
+            print(f"decode {count:4d}: {count * output / took:8.0f} tokens/s   {self.where()}", flush=True)
+            if self.profile:
+                self.profiled(count)
+
+    def profiled(self, count: int) -> None:
+        """Kernels of 20 steps, by time."""
+        sampling = Sampling(max_tokens=64, ignore_eos=True)
+        for _ in range(count):
+            self.engine.submit(self.prompt(128), sampling)
+        for _ in range(30):
+            self.engine.step()
+        torch.cuda.synchronize()
+        acts = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
+        with torch.profiler.profile(activities=acts) as seen:
+            began = time.perf_counter()
+            for _ in range(20):
+                self.engine.step()
+            torch.cuda.synchronize()
+            took = time.perf_counter() - began
+        kernels = [one for one in seen.key_averages() if one.device_type == torch.autograd.DeviceType.CUDA]
+        kernels.sort(key=lambda one: -one.self_device_time_total)
+        total = sum(one.self_device_time_total for one in kernels)
+        print(f"   20 steps of {count}: {took / 20 * 1e3:.2f} ms each (profiled), kernels {total / 20e3:.2f} ms")
+        for one in kernels[:14]:
+            print(f"   {one.self_device_time_total / 20e3:7.3f} ms {one.count / 20:6.1f} x  {one.key[:110]}")
+        self.engine.drain()
+
+    def shared(self) -> None:
+        """16 sequences with 6,000 tokens in common and 50 of their own."""
+        common, sampling = self.prompt(6000), [Sampling(max_tokens=256, ignore_eos=True)] * 16
+        took = self.best(lambda: ([common + self.prompt(50) for _ in range(16)], sampling))
+        print(f"16 at 6,000: {16 * 256 / took:8.0f} tokens/s   {self.where()}", flush=True)
+
+    def first(self) -> None:
+        """First token of 8,000: never seen, and again."""
+        one = [Sampling(max_tokens=1, ignore_eos=True)]
+        new = self.best(lambda: ([self.prompt(8000)], one))
+        text = self.prompt(8000)
+        cached = self.best(lambda: ([text], one))
+        print(
+            f"first token of 8,000: new {new * 1e3:.1f} ms, cached {cached * 1e3:.1f} ms   {self.where()}", flush=True
+        )
+
+    def mix(self) -> None:
+        """256 requests of 100 to 1,024 tokens in and out, temperature 0.6, seed 0."""
+        dice = random.Random(0)
+        prompts = [[dice.randint(3, 10_000) for _ in range(dice.randint(100, 1024))] for _ in range(256)]
+        outputs = [dice.randint(100, 1024) for _ in range(256)]
+        for temperature in (0.6, 0.0):
+            samplings = [Sampling(max_tokens=n, ignore_eos=True, temperature=temperature, seed=n) for n in outputs]
+            self.where()
+            took = self.seconds([[*one] for one in prompts], samplings)
+            self.engine.cache.clear()
+            print(f"mix, temperature {temperature}: {sum(outputs) / took:8.0f} tokens/s   {self.where()}", flush=True)
+
+
+def main() -> None:
+    """Make an engine and print a line for each row."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", nargs="*", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--counts", nargs="*", type=int, default=[1, 32, 128, 256])
+    parser.add_argument("--output", type=int, default=256, help="tokens of each answer when decoding")
+    parser.add_argument("--graphs", choices=["auto", "on", "off"], default="auto")
+    parser.add_argument("--overlap", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--times", type=int, default=2)
+    parser.add_argument("--profile", action="store_true")
+    options = parser.parse_args()
+    config = EngineConfig(
+        40_000, block_size=16, max_num_tokens=8192, max_sequences=256, max_length=8448, graphs=options.graphs,
+        overlap=options.overlap,
+    )  # fmt: skip
+    began = time.perf_counter()
+    engine = Engine(model(options.layers), config)
+    engine.warm_up()
+    print(f"{engine!r}, graphs {options.graphs}, overlap {options.overlap}: {time.perf_counter() - began:.1f} s")
+    bench = Bench(engine, options.times, options.profile)
+    if "decode" in options.rows:
+        bench.decode(options.counts, options.output)
+    for name in options.rows:
+        if name != "decode":
+            getattr(bench, name)()
+
+
+if __name__ == "__main__":
+    main()

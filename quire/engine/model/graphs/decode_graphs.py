@@ -1,0 +1,126 @@
+"""DecodeGraphs: decoding steps as CUDA graphs, one for each of some batch sizes. A step is one copy and one launch.
+
+    rows of a step ─► the least size that holds them ─► its numbers, in one copy ─► replay ─► logits of the rows
+
+All graphs share one pool of memory: only one runs at a time. On a CPU the same step is computed without a graph.
+Knows no scheduler; which steps are made of single tokens is `takes`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from quire.core.cache import Cache
+from quire.core.records.request import Int32
+from quire.engine.model.attention import OwnForward
+from quire.engine.model.graphs.decode_step import DecodeStep
+from quire.engine.model.graphs.device_tables import DeviceTables
+from quire.engine.model.layers import Model
+from quire.engine.model.packing import Int64, Segment
+from quire.engine.model.pages import Pages
+
+FIRST_SIZES = (1, 2, 4, 8, 16, 24, 32)
+EVERY = 32  # beyond these
+WARM_UPS = 2  # before a capture: kernels are compiled, libraries ready
+_log = logging.getLogger("quire.engine")
+
+
+def graphs_for(model: Model, cache: Cache, pages: Pages, mode: str) -> DecodeGraphs | None:
+    """Of this model; None: its steps are packed anew each time, since it has states, runs code that is not ours, or
+    `mode` says so: "auto" is for CUDA, "on" for a CPU too, "off" for none."""
+    fits = isinstance(model.forward, OwnForward) and not model.recurrent
+    wanted = mode == "on" or (mode == "auto" and model.device.type == "cuda")
+    return DecodeGraphs(model, cache, pages) if fits and wanted else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedRows:
+    """A decoding step, on its way to the device: one token of each row."""
+
+    step: DecodeStep
+    num_tokens: int
+
+    @property
+    def ids(self) -> torch.Tensor:
+        """Tokens, on the device; one that the host does not know yet is written there."""
+        return self.step.ids[: self.num_tokens]
+
+    @property
+    def offsets(self) -> Int64:
+        """Of each row's token among the ids."""
+        return np.arange(self.num_tokens + 1)
+
+
+class DecodeGraphs:
+    """Decoding steps of one engine."""
+
+    def __init__(self, model: Model, cache: Cache, pages: Pages) -> None:
+        assert isinstance(model.forward, OwnForward)
+        self._forward = model.forward
+        self._tables = DeviceTables(cache, pages.spare_slots, model.device)
+        most = cache.config.max_sequences
+        self.sizes = sorted({*(size for size in FIRST_SIZES if size < most), *range(EVERY, most, EVERY), most})
+        self._steps = {size: DecodeStep(model, pages, self._tables, size) for size in self.sizes}
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._cuda = model.device.type == "cuda"
+        self._pool = torch.cuda.graph_pool_handle() if self._cuda else None
+        self.num_replays = 0
+
+    def takes(self, segments: Sequence[Segment]) -> bool:
+        """Each of them computes one token and wants its logits; and the model has no hooks, which a graph would skip."""
+        return (
+            not self._forward.has_hooks
+            and len(segments) <= self.sizes[-1]
+            and all(len(one.tokens) == 1 and one.num_logits == 1 and not one.snapshots for one in segments)
+        )
+
+    def pack(self, segments: Sequence[Segment]) -> PackedRows:
+        """Such segments; what has changed in the cache's tables goes along."""
+        step = self._steps[next(size for size in self.sizes if size >= len(segments))]
+        ids = np.array([one.tokens[0] for one in segments], np.int32)
+        starts = np.array([one.start for one in segments], np.int32)
+        rows = np.array([one.row for one in segments], np.int32)
+        self._fill(step, step.numbers_of(ids, starts, rows, self._tables.changes(step.room)))
+        return PackedRows(step, len(segments))
+
+    def _fill(self, step: DecodeStep, numbers: Int32) -> None:
+        """One copy, queued behind the step before; its pinned memory is not used again before it has run."""
+        some = torch.from_numpy(numbers)
+        step.numbers.copy_(some.pin_memory() if self._cuda else some, non_blocking=True)
+
+    def run(self, packed: PackedRows) -> torch.Tensor:
+        """Logits of its rows, [rows, vocabulary]; they are there until the next step of this size is launched."""
+        step = packed.step
+        if not self._cuda:
+            step.compute()
+        else:
+            if step.size not in self._graphs:
+                self._capture(step)
+            self._graphs[step.size].replay()
+        self.num_replays += 1
+        return step.logits[: packed.num_tokens]
+
+    def capture(self) -> None:
+        """All sizes, the largest first, since smaller ones fit into its memory."""
+        began = time.perf_counter()
+        for size in reversed(self.sizes if self._cuda else ()):
+            if size not in self._graphs:
+                self._capture(self._steps[size])
+        _log.info("captured decoding steps of %s rows in %.1f s", self.sizes, time.perf_counter() - began)
+
+    def _capture(self, step: DecodeStep) -> None:
+        """Its numbers may be those of a step: computing that more than once changes nothing."""
+        with torch.inference_mode():
+            for _ in range(WARM_UPS):
+                step.compute()
+            torch.cuda.synchronize(step.numbers.device)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                step.compute()
+        self._graphs[step.size] = graph

@@ -1,0 +1,106 @@
+"""DecodeStep: one decoding step of at most `size` rows, in memory that stays where it is: so it can be captured.
+
+    numbers   ids | starts | rows | changed cells of each table        one buffer, filled by one copy
+              └─► tables brought up to date ─► the step's rows of them ─► the model ─► logits, best tokens
+
+No shape depends on what the numbers are. Rows to spare compute a token that nobody reads, on the spare page.
+Knows no graph and no scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from quire.core.records.request import Int32
+from quire.engine.model.attention import read_rows
+from quire.engine.model.graphs.device_tables import DeviceTables
+from quire.engine.model.layers import KvShape, Model
+from quire.engine.model.pages import Pages
+
+CELLS = 2  # changed cells per row and group that travel with a step: a row changes one at a block edge, two at a window
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StaticTokens:
+    """What a model reads of a step: `Packed` of single tokens."""
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    wanted: torch.Tensor
+
+
+class DecodeStep:
+    """Static buffers of one batch size, and the computation over them. `logits` and `best` are its results."""
+
+    def __init__(self, model: Model, pages: Pages, tables: DeviceTables, size: int) -> None:
+        self.size, self.room = size, CELLS * size
+        self._model, self._pages, self._tables = model, pages, tables
+        device, groups = model.device, len(tables.by_group)
+        self.numbers = torch.zeros(3 * size + groups * 3 * self.room, dtype=torch.int32, device=device)
+        self.ids, self.starts, self.rows = self.numbers[: 3 * size].view(3, size).unbind()
+        self._cells = self.numbers[3 * size :].view(groups, 3, self.room)
+        self._offsets = torch.arange(size + 1, dtype=torch.int32, device=device)
+        self._wanted = torch.arange(size, device=device)
+        self._padding = self._padded()
+        self.numbers.copy_(torch.from_numpy(self._padding))
+        self.packed = StaticTokens(self.ids, self.starts, self._wanted)
+        self._lanes: dict[int, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
+        self.logits = self.best = torch.empty(0, device=device)  # [size, vocabulary], [size]
+
+    def _padded(self) -> Int32:
+        """The numbers of a step without any row."""
+        numbers = np.zeros(len(self.numbers), np.int32)
+        spare = self._tables.spare_row
+        numbers[2 * self.size : 3 * self.size] = spare
+        cells = numbers[3 * self.size :].reshape(-1, 3, self.room)
+        cells[:, 0] = spare
+        cells[:, 2] = np.array(list(self._tables.spare_slots.values()), np.int32)[:, None]
+        return numbers
+
+    def numbers_of(self, ids: Int32, starts: Int32, rows: Int32, changes: Mapping[int, Int32]) -> Int32:
+        """The numbers of a step: of each row its token, where that stands and which row of the tables is its own."""
+        numbers, count = self._padding.copy(), len(ids)
+        head = numbers[: 3 * self.size].reshape(3, self.size)
+        head[0, :count], head[1, :count], head[2, :count] = ids, starts, rows
+        cells = numbers[3 * self.size :].reshape(-1, 3, self.room)
+        for nth, changed in enumerate(changes.values()):
+            cells[nth, :, : changed.shape[1]] = changed
+        return numbers
+
+    def compute(self) -> None:
+        """From the numbers to `logits` and `best`. Waits for nothing and asks for no number."""
+        for nth, group in enumerate(self._tables.by_group):
+            self._tables.write(group, self._cells[nth])
+            self._lanes[group] = self._lane(group)
+        self.logits = self._model.forward(self)
+        self.best = self.logits.max(dim=-1)
+
+    def _lane(self, group: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The rows of a table, and where each token's KV goes: its slot, and the place there."""
+        table = self._tables.by_group[group].index_select(0, self.rows)
+        size = self._pages.kv[group].shape[3]
+        column = torch.div(self.starts, size, rounding_mode="floor")
+        slot = table.gather(1, column.long()[:, None])[:, 0]
+        return table, slot.long(), (self.starts - column * size).long()
+
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float,
+        softcap: float = 0.0,
+    ) -> torch.Tensor:  # fmt: skip
+        """One layer, as `AttentionStep.attend`: [tokens, heads, dim] in and out."""
+        group, place = self._model.places[layer]
+        table, slot, inside = self._lanes[group]
+        kv = self._pages.kv[group]
+        keys, values = kv[:, place, 0], kv[:, place, 1]
+        keys[slot, inside] = key
+        values[slot, inside] = value
+        shape = self._model.shapes[group]
+        assert isinstance(shape, KvShape)
+        return read_rows(
+            query, keys, values, table, self._offsets, self.starts, scale=scale, window=shape.window or 0,
+            softcap=softcap,
+        )  # fmt: skip
