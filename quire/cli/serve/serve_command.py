@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Callable
 from pathlib import Path
 from socket import socket
@@ -94,7 +94,12 @@ def _parser() -> ArgumentParser:
     add("--eviction-cost", choices=["tokens", "compute"], default="tokens", help="compute keeps deep pages longer")
     add("--receipt-chunks", type=int, default=0, metavar="N", help="of 8 tokens: text that receipts find again (0)")
     add("--scheduling", choices=["fair", "fcfs"], default="fair", help="turns between tenants (default), or not")
-    add("--overlap", action="store_true", help="prepare a step while the one before computes: for GPUs")
+    add(
+        "--overlap",
+        action=BooleanOptionalAction,
+        help="prepare a step while the one before computes (default: on GPUs)",
+    )
+    add("--enforce-eager", action="store_true", help="no CUDA graphs for decoding steps")
     add("--grant", action="append", default=[], metavar="TENANT=N", help="its priority; lower goes first (default 0)")
     parser.set_defaults(granted=())  # what --grant says, when it has been read
     add("--max-requests", type=int, default=256, metavar="N", help="at the same time; others get 429 (default 256)")
@@ -240,6 +245,7 @@ def _engine_fields(options: Namespace) -> dict[str, Any]:
         "max_waiting": options.max_requests, "receipts": True, "eviction": options.eviction,
         "eviction_cost": options.eviction_cost, "receipt_chunks": options.receipt_chunks,
         "scheduling": options.scheduling, "granted": options.granted, "overlap": options.overlap,
+        "graphs": "off" if options.enforce_eager else "auto",
     }  # fmt: skip
     if options.max_length is not None:
         fields["max_length"] = options.max_length

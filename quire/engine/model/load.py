@@ -24,6 +24,7 @@ from quire.engine.model.folders import TOKENIZER_FILES, checked, first_line, wro
 from quire.engine.model.forward.families import decoder_of
 from quire.engine.model.forward.parts import Unfit
 from quire.engine.model.layers import Model, places_of, shapes_of
+from quire.engine.model.weights_to_device import weights_to_device
 
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # said, or transformers would ask
 FORWARDS = ("auto", "own", "transformers")
@@ -49,7 +50,9 @@ def load(
     if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
         raise InputError(say(f"dtype {dtype!r}", "it is not a floating point type of torch", "use float32 or bfloat16"))
     module, tokenizer = _read(place, kind)
-    model = replace(from_module(module.to(device), tokenizer, share_pool=share_pool, forward=forward), folder=place)
+    model = replace(
+        from_module(weights_to_device(module, device), tokenizer, share_pool=share_pool, forward=forward), folder=place
+    )
     _log.info("loaded %s: %r", place, model)
     return model
 

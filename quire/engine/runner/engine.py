@@ -112,7 +112,8 @@ class Engine:
         self._live = LiveRuns(self.scheduler, self.connector_side, clock)
         self.runs = self._live.inside
         self.outcomes = OutcomeLoop(self.cache, self.scheduler.queues, self._live, self.forks, model.eos_ids)
-        self.in_flight = StepsInFlight(self.cache, self.scheduler, self.advance, self.outcomes, clock, config.overlap)
+        overlap = model.device.type == "cuda" if config.overlap is None else config.overlap
+        self.in_flight = StepsInFlight(self.cache, self.scheduler, self.advance, self.outcomes, clock, overlap)
         self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
         self.vocabulary = int(model.module.config.get_text_config().vocab_size)
         self.grammars = Grammars(model.tokenizer, model.eos_ids)

@@ -20,7 +20,7 @@ Scheduling = Literal["fair", "fcfs"]
 Graphs = Literal["auto", "on", "off"]
 NO_STEPS_FOR_A_MINUTE = Lines()
 _SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting", "max_unread")
-_SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "overlap", "events", "receipts")
+_SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "events", "receipts")
 _CHOICES: tuple[tuple[str, object, str], ...] = (
     ("eviction", Eviction, "order"), ("eviction_cost", EvictionCost, "cost"), ("scheduling", Scheduling, "order"),
     ("graphs", Graphs, "mode"),
@@ -50,7 +50,7 @@ class EngineConfig:
     graphs: Graphs = (
         "auto"  # decoding steps of fixed sizes, as CUDA graphs; "on": on a CPU too, uncaptured; "off": none
     )
-    overlap: bool = False  # prepare a step while the one before it computes, and read its tokens one step late
+    overlap: bool | None = None  # prepare a step while the one before computes; None: where a GPU computes
     max_waiting: int = 1024  # runs in the engine at the same time; more are refused
     max_unread: int = 4096  # unread pieces of one stream; a run with more is ended
     events: bool = False  # record what a Publisher tells routers
@@ -76,6 +76,9 @@ class EngineConfig:
         for name in _SWITCHES:
             if type(value := getattr(self, name)) is not bool:
                 raise InputError(say(f"{name} {shown(value)}", "it is neither True nor False", "give one of them"))
+        if self.overlap is not None and type(self.overlap) is not bool:
+            fact = "it is neither True nor False, nor None for the engine's own choice"
+            raise InputError(say(f"overlap {shown(self.overlap)}", fact, "give one of them"))
         for name in ("device_pages", "host_pages", "disk_pages"):
             value = getattr(self, name)
             if any(type(one) is not int or not 0 <= one <= LARGEST for one in _each(value)):

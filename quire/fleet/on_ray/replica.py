@@ -16,7 +16,7 @@ from quire.engine import LLM, fitting, load
 from quire.engine.model import smollm2
 from quire.engine.model.folders import checked
 from quire.engine.publishing import EnginePublisher
-from quire.engine.setup.engine_config import Scheduling
+from quire.engine.setup.engine_config import Graphs, Scheduling
 from quire.events import Keys, Publisher, Room
 from quire.fleet.fleet_work import FleetWork, LookAt, WorkerFacts, WorkerMessage
 from quire.fleet.worker import FleetWorker
@@ -47,7 +47,8 @@ class ReplicaConfig:
     eviction_cost: EvictionCost = "tokens"  # likewise
     receipt_chunks: int = 0  # likewise
     scheduling: Scheduling = "fair"  # as in EngineConfig
-    overlap: bool = False  # likewise
+    overlap: bool | None = None  # likewise
+    graphs: Graphs = "auto"  # likewise
     granted: tuple[tuple[str, int], ...] = ()  # priorities of tenants, as in EngineConfig
     generation: int = 0  # another number makes other replicas: a rolling restart
 
@@ -67,6 +68,7 @@ class Replica:
             "max_waiting": config.max_requests, "events": True, "receipts": True, "eviction": config.eviction,
             "eviction_cost": config.eviction_cost, "receipt_chunks": config.receipt_chunks,
             "scheduling": config.scheduling, "granted": config.granted, "overlap": config.overlap,
+            "graphs": config.graphs,
         }  # fmt: skip
         if config.event_seed:
             fields["event_seed"] = config.event_seed

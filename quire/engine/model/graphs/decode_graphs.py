@@ -24,6 +24,7 @@ from quire.engine.model.graphs.device_tables import DeviceTables
 from quire.engine.model.layers import Model
 from quire.engine.model.packing import Int64, Segment
 from quire.engine.model.pages import Pages
+from quire.engine.tensors.progress_bar import progress_bar
 
 FIRST_SIZES = (1, 2, 4, 8, 16, 24, 32)
 EVERY = 32  # beyond these
@@ -73,7 +74,7 @@ class DecodeGraphs:
         self.num_replays = 0
 
     def takes(self, segments: Sequence[Segment]) -> bool:
-        """Each of them computes one token and wants its logits; and the model has no hooks, which a graph would skip."""
+        """Each computes one token and wants its logits; and the model has no hooks: a graph would not call them."""
         return (
             not self._forward.has_hooks
             and len(segments) <= self.sizes[-1]
@@ -109,9 +110,11 @@ class DecodeGraphs:
     def capture(self) -> None:
         """All sizes, the largest first, since smaller ones fit into its memory."""
         began = time.perf_counter()
-        for size in reversed(self.sizes if self._cuda else ()):
-            if size not in self._graphs:
+        sizes = [size for size in reversed(self.sizes) if self._cuda and size not in self._graphs]
+        with progress_bar("capturing decoding steps", len(sizes), "sizes") as done:
+            for size in sizes:
                 self._capture(self._steps[size])
+                done(1)
         _log.info("captured decoding steps of %s rows in %.1f s", self.sizes, time.perf_counter() - began)
 
     def _capture(self, step: DecodeStep) -> None:
