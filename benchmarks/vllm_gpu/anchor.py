@@ -1,4 +1,4 @@
-"""vLLM alone, on the rows of benchmarks/gpu_engine.py: the same model shape, the same prompts and answers, the same clock.
+"""vLLM alone, on the rows of benchmarks/gpu_engine.py: the same shape of model, prompts, answers and clock.
 
 Quire has no part in it: these are the numbers that its own engine is held against.
 """
