@@ -27,7 +27,7 @@ from quire.engine import Model
 from quire.engine.memory.disk_side import DiskConfig
 from quire.engine.runner.engine import Engine
 from quire.engine.sampling.params import Sampling
-from quire.engine.setup.engine_config import EngineConfig
+from quire.engine.setup.engine_config import EngineConfig, Graphs
 from quire.tiers import ArenaTier, Bytes, TierError, TierInfo
 
 from .families import FIRST_WORD, VOCAB
@@ -136,7 +136,8 @@ class Talk:
         self.longest = int(self.dice.integers(12, 30) if cramped else self.dice.integers(40, 130))  # of a prompt
         self.largest_block, self.most_spare = (6, 3) if cramped else (16, 10)
         self.most_beams = int(self.dice.choice([1, 1, 2, MOST_BEAMS]))
-        self.config = replace(self._draw_rest(self._draw_config()), overlap=overlap)
+        graphs: Graphs = "on" if seed % 2 else "off"  # "on" on a CPU: steps of fixed sizes, uncaptured
+        self.config = replace(self._draw_rest(self._draw_config()), overlap=overlap, graphs=graphs)
         worn = self._draw_host()
         self.folder = TemporaryDirectory(prefix="quire-talk-") if self.config.disk_pages else None
         disk = DiskConfig(self.folder.name) if self.folder else None
@@ -386,6 +387,7 @@ class Talk:
         counts["drained"] += ahead.num_drains
         counts["computed in vain"] += ahead.num_dropped
         counts["forks"] += engine.forks.num_forks
+        counts["steps of fixed size"] += engine.graphs.num_replays if engine.graphs else 0
         counts["drafts rejected"] += engine.scheduler.num_drafts - engine.advance.num_accepted
         counts["waits for reuse"] += engine.scheduler.num_waits
         counts["failed moves"] += engine.pages.mover.stats().num_failed

@@ -53,6 +53,7 @@ EVERYWHERE = (
 )  # fmt: skip
 OVERLAPPED = ("tokens ahead", "waits for a token", "drained", "computed in vain")
 WITHOUT_STATE = (
+    "steps of fixed size",
     "drafts accepted",
     "drafts accepted, sampled",
     "drafts accepted, ruled",
