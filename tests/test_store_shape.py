@@ -14,7 +14,7 @@ from tests.test_shape import PACKAGE, PYTHON, imported, parsed, text_of
 
 STORE = PACKAGE / "core" / "store"
 COMPILED = STORE / "compiled"
-TWIN = STORE / "twin"
+TWIN = STORE / "reference"
 ALONE = {  # parts that only the compiled store has
     "memory": "Python grows its lists by itself",
     "construct": "C memory and the NumPy views of it are made by hand; the twin's classes make their own",
@@ -121,9 +121,9 @@ def test_a_part_of_the_twin_imports_only_parts_before_it() -> None:
     order, faults = twin_order(), []
     for place, part in enumerate(order):
         for module in imported(TWIN_PARTS[part]):
-            inside = module.removeprefix("quire.core.store.twin.").split(".")
+            inside = module.removeprefix("quire.core.store.reference.").split(".")
             used = inside[1] if (TWIN / inside[0]).is_dir() else inside[0]  # in a folder, or beside the folders
-            if module.startswith("quire.core.store.twin.") and used not in order[:place]:
+            if module.startswith("quire.core.store.reference.") and used not in order[:place]:
                 faults.append(f"{part} imports {module}")
     assert not faults
 
@@ -172,7 +172,7 @@ def test_both_stores_have_the_interface_and_nothing_beside_it(store: StoreName, 
 
 
 def test_only_the_interface_is_known_outside() -> None:
-    inside = ("quire.core.store.twin", "quire.core.store._compiled")
+    inside = ("quire.core.store.reference", "quire.core.store._compiled")
     outside = [path for path in PYTHON if TWIN not in path.parents]
     assert not [f"{path}: {name}" for path in outside for name in imported(path) if name.startswith(inside)]
 

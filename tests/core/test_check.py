@@ -16,7 +16,7 @@ import pytest
 from quire import BrokenInvariant, Cache, CacheConfig, Encoder, LayerGroup, Request, TierConfig, check
 from quire.core.check import the_tree_is_whole
 from quire.core.store.dumped import LOST, DumpedNode
-from quire.core.store.twin.pools.order import Queue
+from quire.core.store.reference.pools.order import Queue
 
 from .conftest import seq
 

@@ -16,7 +16,7 @@ from quire.core.records.errors import InputError, SlowStoreWarning, StateError, 
 from quire.core.store.interface import StoreModule
 
 StoreName = Literal["auto", "compiled", "twin"]
-_MODULES = {"compiled": "quire.core.store._compiled", "twin": "quire.core.store.twin"}
+_MODULES = {"compiled": "quire.core.store._compiled", "twin": "quire.core.store.reference"}
 SLOWER = "20 to 800 times slower"  # calls for prompts of 1,000 to 8,000 tokens, and steps that decode
 _is_told = False  # this process has reported that the twin stands in
 

@@ -1,0 +1,24 @@
+"""What was imported from `quire.core.store.twin`, as the reference's folder was called, is the same module as today's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+
+NAMES = ("", ".store", ".orders.lru", ".pools.order", ".keys.hash")
+
+
+def test_the_old_name_gives_the_same_modules() -> None:
+    for name in NAMES:
+        old, new = (import_module(f"quire.core.store.{folder}{name}") for folder in ("twin", "reference"))
+        assert old is new and new.__name__ == f"quire.core.store.reference{name}"
+
+
+def test_the_old_name_may_come_first() -> None:
+    """As in a program that knows no other name, and puts an order of its own into use."""
+    first = "from quire.core.store.twin.orders.lru import Lru; from quire.core.store.twin import store"
+    second = (
+        "from quire.core.store.reference.store import ORDERS; assert store.ORDERS is ORDERS and Lru in ORDERS.values()"
+    )
+    subprocess.run([sys.executable, "-c", f"{first}; {second}"], check=True, timeout=60)
