@@ -1,4 +1,4 @@
-"""What was imported from `quire.core.store.twin`, as the reference's folder was called, is the same module as today's."""
+"""What is imported from `quire.core.store.twin`, as `reference` was called, is the same module."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ def test_the_old_name_may_come_first() -> None:
     second = (
         "from quire.core.store.reference.store import ORDERS; assert store.ORDERS is ORDERS and Lru in ORDERS.values()"
     )
-    subprocess.run([sys.executable, "-c", f"{first}; {second}"], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", f"{first}; {second}; {third}"], check=True, timeout=60)
