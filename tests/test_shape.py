@@ -47,7 +47,7 @@ FLAT = {  # the boundary to the compiled module: plain numbers, not records
     "quire/core/store/reference/store.py",
 }
 # The class Store, the same in all three, of methods of a few lines; the interface also has the small classes that a
-# store gives out, so that the boundary is one page. Cython cannot cut a class, and twin or interface in halves (calls
+# store gives out, so that the boundary is one page. Cython cannot cut a class, and the others in halves (calls
 # and questions, say) would be cut otherwise than what they describe: a reader had two places to look.
 LONG = {
     "quire/core/store/compiled/store.pxi",

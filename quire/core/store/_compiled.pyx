@@ -1,10 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, embedsignature=True
-"""Everything that works per block: keys, tree, pools, rows, log. `quire.core.store.reference` is the same in plain Python.
+"""Everything that works per block: keys, tree, pools, rows, log. `reference` is the same in plain Python.
 
 State lives in flat C arrays, no Python object per block. The parts are plain C structs with functions over them. Each
-part knows only those above it; the twin is cut into the same parts. `Chain`, `Hit`, `KeyOrder`, `Ledger` and `Store` are
-what Python sees. A call reserves all memory that it may need before its first change, so that what follows cannot fail.
+part knows only those above it; the reference store is cut into the same parts. `Chain`, `Hit`, `KeyOrder`, `Ledger` and
+`Store` are what Python sees. A call reserves all memory that it may need before its first change, so that what follows
+cannot fail.
 """
 
 import os

@@ -17,8 +17,10 @@ def test_the_old_name_gives_the_same_modules() -> None:
 
 def test_the_old_name_may_come_first() -> None:
     """As in a program that knows no other name, and puts an order of its own into use."""
-    first = "from quire.core.store.twin.orders.lru import Lru; from quire.core.store.twin import store"
-    second = (
-        "from quire.core.store.reference.store import ORDERS; assert store.ORDERS is ORDERS and Lru in ORDERS.values()"
+    lines = (
+        "from quire.core.store.twin.orders.lru import Lru",
+        "from quire.core.store.twin import store",
+        "from quire.core.store.reference.store import ORDERS",
+        "assert store.ORDERS is ORDERS and Lru in ORDERS.values()",
     )
-    subprocess.run([sys.executable, "-c", f"{first}; {second}; {third}"], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", "; ".join(lines)], check=True, timeout=60)

@@ -164,7 +164,7 @@ class Store:
         self._state.loose -= not frozen
 
     def freeze(self, hit: Hit) -> None:
-        """A claim of the twin has its pages at hand; only the count is kept."""
+        """A claim of the reference store has its pages at hand; only the count is kept."""
         if not hit.claimed:
             raise ValueError("this hit is not claimed")
         self._state.loose -= not hit.frozen

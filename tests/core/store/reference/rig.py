@@ -1,5 +1,5 @@
-"""A twin store with one root, and short ways to say things to it: small pools, small blocks, all read back through the
-interface.
+"""A reference store with one root, and short ways to say things to it: small pools, small blocks, all read back through
+the interface.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The twin's log of events."""
+"""The reference store's log of events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hits of the twin: partial ones, and claims on more than one boundary."""
+"""Hits of the reference store: partial ones, and claims on more than one boundary."""
 
 from __future__ import annotations
 

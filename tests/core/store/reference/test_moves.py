@@ -1,4 +1,4 @@
-"""Eviction, offload and onboard in the twin: what moves where, and what is dropped."""
+"""Eviction, offload and onboard in the reference store: what moves where, and what is dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In which order the twin gives slots up, and what claims on pages do to it."""
+"""In which order the reference store gives slots up, and what claims on pages do to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The twin under random use: what is kept up to date equals a count from scratch."""
+"""The reference store under random use: what is kept up to date equals a count from scratch."""
 
 from __future__ import annotations
 

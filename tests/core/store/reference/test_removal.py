@@ -1,4 +1,4 @@
-"""What leaves the twin's tree on request: truncate, clear, dead roots."""
+"""What leaves the reference store's tree on request: truncate, clear, dead roots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the twin: commit, grow, trim, fork, hold, and what failed moves do to them."""
+"""Rows of the reference store: commit, grow, trim, fork, hold, and what failed moves do to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups that forget, in the twin: recurrent states and their snapshots."""
+"""Groups that forget, in the reference store: recurrent states and their snapshots."""
 
 from __future__ import annotations
 

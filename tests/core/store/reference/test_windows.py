@@ -1,4 +1,4 @@
-"""Groups that forget, in the twin: windows."""
+"""Groups that forget, in the reference store: windows."""
 
 from __future__ import annotations
 
