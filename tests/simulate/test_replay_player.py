@@ -17,8 +17,8 @@ import pytest
 
 from quire import InputError, RetainRange, Sequence, check
 from quire.core.sequences.release import tokens_of
-from quire.simulate.play.player import Player, play
 from quire.simulate.play.tally import ReplayResult
+from quire.simulate.play.trace_player import Player, play
 from quire.simulate.setup.engine_pace import Pace
 from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.trace.read.trace import SAMPLE, Trace, read_trace

@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[3]
+
+OURS = [path for path in (ROOT / "quire").rglob("*.py") if path != ROOT / "quire/core/store/twin.py"]
 NAMES = ("", ".store", ".orders.lru", ".pools.order", ".keys.hash")
 
 
@@ -13,6 +17,11 @@ def test_the_old_name_gives_the_same_modules() -> None:
     for name in NAMES:
         old, new = (import_module(f"quire.core.store.{folder}{name}") for folder in ("twin", "reference"))
         assert old is new and new.__name__ == f"quire.core.store.reference{name}"
+
+
+def test_nothing_of_ours_uses_it() -> None:
+    assert len(OURS) > 500
+    assert [path for path in OURS if "store.twin" in path.read_text(encoding="utf-8")] == []
 
 
 def test_the_old_name_may_come_first() -> None:
