@@ -131,11 +131,12 @@ class _Walk:
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, softcap: float
     ) -> torch.Tensor:
         """Output of every query, [tokens, heads, dim]."""
-        from quire.engine.model import kernel
+        from quire.engine.model.kernels.prompt import attend
+        from quire.engine.model.kernels.rules import Rule
 
-        return kernel.attend(
+        return attend(
             query, keys, values, self.table, self.offsets, self.starts,
-            scale=scale, window=self.window, softcap=softcap, max_query=self.max_query,
+            rule=Rule(scale, self.window, softcap), max_query=self.max_query,
         )  # fmt: skip
 
 
