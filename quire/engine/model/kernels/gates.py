@@ -1,10 +1,11 @@
 """The gated activation in Triton: act(gate) * up of one product's two halves. Owns the kernel and its launch.
 
-It rounds where torch does: what act gives, then the product. In float32 exponentials differ in their last places.
+It rounds where torch does: what act gives, then the product. A tanh may differ in its last places.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,12 +15,13 @@ import torch
 from quire.engine.model.kernels.in_triton import bring, check_place, interpreted
 
 PIECE = 1024  # places of a row that a program computes
-BEND = 2 * (2 / 3.141592653589793) ** 0.5  # of the tanh in GELU, and 2 for the exponential that it is made of
+BEND = (2 / math.pi) ** 0.5  # of the tanh in GELU
 CUBE = 0.044715
 
 Act = Literal["silu", "gelu_tanh"]
 
-tl: Any = None  # these two come with Triton
+tl: Any = None  # these three come with Triton
+precise: Any = None
 rounded: Any = None
 if TYPE_CHECKING:
     from typing import Any as constexpr
@@ -60,12 +62,15 @@ def _kernel() -> Any:
 def _gated(gate_up: tensor, step: tensor, out: tensor, shape: constexpr) -> None:
     """A piece of a row."""
     row, place = tl.program_id(0).to(tl.int64), tl.program_id(1) * shape.piece + tl.arange(0, shape.piece)
-    inside, dtype = place < shape.width, out.dtype.element_ty
+    inside = place < shape.width
+    dtype: constexpr = out.dtype.element_ty
     gate = tl.load(gate_up + row * step + place, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(gate_up + row * step + shape.width + place, mask=inside, other=0.0).to(tl.float32)
     if shape.silu:
-        gate = gate / (1.0 + tl.exp(-gate))
-    else:  # 1 + tanh(x) is 2 - 2 / (exp(2 x) + 1)
-        gate = gate * (1.0 - 1.0 / (tl.exp(shape.bend * (gate + shape.cube * (gate * gate * gate))) + 1.0))
+        gate = tl.div_rn(gate, 1.0 + precise.exp(-gate))
+    else:
+        bent = shape.bend * (gate + shape.cube * (gate * gate * gate))
+        fade = precise.exp(-2.0 * tl.abs(bent))  # tanh without overflow
+        gate = 0.5 * gate * (1.0 + tl.where(bent < 0, -1.0, 1.0) * tl.div_rn(1.0 - fade, 1.0 + fade))
     gate = rounded(gate, dtype, shape.by_hand)
     tl.store(out + row * shape.width + place, rounded(gate * up, dtype, shape.by_hand).to(dtype), mask=inside)

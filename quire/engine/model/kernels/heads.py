@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -29,7 +28,7 @@ Turns = tuple[torch.Tensor, torch.Tensor]  # cosines and sines, [tokens, dim / 2
 
 tl: Any = None  # these come with Triton
 rounded: Any = None
-precise: Any = None  # cosines and sines of large angles: the language's own are for small ones
+precise: Any = None
 if TYPE_CHECKING:
     from typing import Any as constexpr
     from typing import Any as tensor
@@ -162,14 +161,14 @@ def _heads() -> Any:
 @cache
 def _angles() -> Any:
     triton = bring(globals())
-    globals()["precise"] = import_module("triton.language" if interpreted() else "triton.language.extra.libdevice")
     return triton.jit(_turns)
 
 
 def _turns(positions: tensor, frequencies: tensor, both: tensor, count: tensor, circle: constexpr) -> None:
     """Some places of all tokens' angles."""
     nth = tl.program_id(0) * circle.piece + tl.arange(0, circle.piece)
-    inside, dtype = nth < count // 2, both.dtype.element_ty
+    inside = nth < count // 2
+    dtype: constexpr = both.dtype.element_ty
     position = tl.load(positions + nth // circle.half, mask=inside, other=0).to(tl.float32)
     angle = position * tl.load(frequencies + nth % circle.half, mask=inside, other=0.0)
     cosine, sine = precise.cos(angle) * circle.scaling, precise.sin(angle) * circle.scaling
@@ -180,7 +179,8 @@ def _turns(positions: tensor, frequencies: tensor, both: tensor, count: tensor, 
 def _place_heads(data: tensor, shape: constexpr) -> None:
     """Some heads of one token; pairs of places that lie half a head apart are turned."""
     token, nth = tl.program_id(0).to(tl.int64), tl.program_id(1) * shape.tile + tl.arange(0, shape.tile)
-    dims, both, dtype = tl.arange(0, shape.room), shape.heads + shape.kv_heads, data.q.dtype.element_ty
+    dims, both = tl.arange(0, shape.room), shape.heads + shape.kv_heads
+    dtype: constexpr = data.q.dtype.element_ty
     inside, turned = (nth < both + shape.kv_heads)[:, None] & (dims < shape.half)[None, :], (nth < both)[:, None]
     at = data.qkv + token * data.qkv_row + nth[:, None] * 2 * shape.half + dims[None, :]
     plain_low = tl.load(at, mask=inside, other=0.0).to(tl.float32)

@@ -69,7 +69,9 @@ def _shared() -> dict[str, Any]:
         cure = "install triton (the CUDA builds of torch bring it), or use the CPU path"
         raise MissingExtra(say("a kernel in Triton", f"Triton is not there ({missing})", cure)) from missing
     globals().update(tl=language, constexpr=language.constexpr, tensor=language.tensor)
-    shared = {"tl": language, "constexpr": language.constexpr, "tensor": language.tensor}
+    # The language's own exponential is a quick one, and its cosine is for small angles; torch takes those of libdevice.
+    precise = language if interpreted() else import_module("triton.language.extra.libdevice")
+    shared = {"tl": language, "constexpr": language.constexpr, "tensor": language.tensor, "precise": precise}
     return shared | {"rounded": triton.jit(_rounded), "multiply": triton.jit(_multiply)}
 
 

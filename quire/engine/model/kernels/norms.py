@@ -95,7 +95,8 @@ def _kernel() -> Any:
 def _add_norm(data: tensor, shape: constexpr) -> None:
     """One row."""
     row, place = tl.program_id(0).to(tl.int64), tl.arange(0, shape.room)
-    inside, dtype = place < shape.width, data.out.dtype.element_ty
+    inside = place < shape.width
+    dtype: constexpr = data.out.dtype.element_ty
     x = tl.load(data.near + row * data.near_row + place, mask=inside, other=0.0).to(tl.float32)
     if shape.first != 0:
         x = _norm(x, data.first + place, shape.first_eps, shape.first, dtype, shape)
