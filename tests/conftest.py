@@ -39,7 +39,7 @@ for name in (
 LONGEST = (
     "cli/test_chat.py", "engine/test_exact.py", "engine/step/test_schedule.py", "fuzz/test_driver.py",
     "engine/runner/test_engine.py", "engine/test_llm.py", "transfer/test_killed.py", "cli/test_prefill.py",
-    "cli/test_cli.py", "engine/model/test_kernel.py", "engine/loop/test_streams.py", "test_docs.py",
+    "cli/test_cli.py", "engine/model/kernels/test_prompt.py", "engine/loop/test_streams.py", "test_docs.py",
     "test_optimized.py", "simulate/test_sweep.py", "engine/test_corrupt.py", "core/test_transitions.py",
     "core/store/test_ghost_memory.py", "engine/loop/test_loop_faults.py", "engine/step/test_setbacks.py",
     "engine/memory/test_shared.py", "core/store/test_runs.py", "tiers/disk/test_hanging.py", "engine/step/test_fair.py",

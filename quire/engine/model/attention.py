@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +23,10 @@ from quire.engine.model.forward.decoder import Decoder
 from quire.engine.model.packing import Int64, Lane, Packed
 from quire.engine.model.pages import Pages
 from quire.engine.tensors.on_device import on_device
+
+if TYPE_CHECKING:  # where nothing runs fused they are not imported
+    from quire.engine.model.kernels.choice import Kernels
+    from quire.engine.model.kernels.steps import DecodeStep, PromptStep
 
 NAME = "quire_paged"
 
@@ -104,6 +108,7 @@ class OwnForward:
 
     decoder: Decoder
     theirs: TransformersForward
+    kernels: Kernels | None = None  # with them the decoder runs fused
 
     @property
     def has_hooks(self) -> bool:
@@ -115,7 +120,33 @@ class OwnForward:
         if self.has_hooks:
             return self.theirs(step)
         packed = step.packed
-        return self.decoder(packed.ids, packed.positions, packed.wanted, step.attend)
+        if self.kernels is None:
+            return self.decoder(packed.ids, packed.positions, packed.wanted, step.attend)
+        from quire.engine.model.kernels.fused import FusedDecoder
+
+        fused = FusedDecoder(self.decoder, self.kernels)
+        return fused(packed.ids, packed.positions, packed.wanted, fused_step(step, self.kernels))
+
+
+def fused_step(step: AttentionStep, kernels: Kernels) -> DecodeStep | PromptStep:
+    """A packed step for the fused decoder: as one of single tokens where it is."""
+    from quire.engine.model.kernels.heads import BySlot
+    from quire.engine.model.kernels.steps import DecodeLane, DecodeStep, PromptLane, PromptStep
+
+    packed, kv, places = step.packed, step.pages.kv, step.places
+    device = packed.ids.device
+    starts = on_device(packed.starts.astype(np.int32), device)
+    tables = {group: on_device(np.ascontiguousarray(lane.table), device) for group, lane in packed.lanes.items()}
+    longest = int(packed.counts.max())
+    if longest == 1:
+        rows = {group: DecodeLane(lane.window, tables[group], starts) for group, lane in packed.lanes.items()}
+        return DecodeStep(rows, kv, places, kernels)
+    offsets = on_device(packed.offsets.astype(np.int32), device)
+    lanes = {
+        group: PromptLane(lane.window, tables[group], offsets, starts, BySlot(lane.slot, lane.place), longest)
+        for group, lane in packed.lanes.items()
+    }
+    return PromptStep(lanes, kv, places, kernels)
 
 
 def _reader(packed: Packed, lane: Lane, keys: torch.Tensor) -> _Gather | _Walk:
@@ -136,11 +167,12 @@ class _Walk:
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, softcap: float
     ) -> torch.Tensor:
         """Output of every query, [tokens, heads, dim]."""
-        from quire.engine.model import kernel
+        from quire.engine.model.kernels.prompt import attend
+        from quire.engine.model.kernels.rules import Rule
 
-        return kernel.attend(
+        return attend(
             query, keys, values, self.table, self.offsets, self.starts,
-            scale=scale, window=self.window, softcap=softcap, max_query=self.max_query,
+            rule=Rule(scale, self.window, softcap), max_query=self.max_query,
         )  # fmt: skip
 
 

@@ -102,12 +102,23 @@ def _forward(module: Any, wanted: str) -> Callable[[Any], Any]:
     theirs = attention.TransformersForward(module)
     if wanted != "transformers":
         try:
-            return attention.OwnForward(decoder_of(module), theirs)
+            decoder = decoder_of(module)
+            return attention.OwnForward(decoder, theirs, _kernels(decoder))
         except Unfit as why:
             if wanted == "own":
                 raise InputError(say("forward 'own'", str(why), "pass forward='transformers'")) from why
             _log.debug("transformers' own code runs %s: %s", type(module).__name__, why)
     return theirs
+
+
+def _kernels(decoder: Decoder) -> Kernels | None:
+    """What the decoder runs on; None: torch's operations, one by one."""
+    if decoder.embeddings.device.type == "cpu":
+        return None
+    from quire.engine.model.kernels.choice import kernels_for
+    from quire.engine.model.kernels.fused import fits
+
+    return kernels_for(decoder.embeddings.device) if fits(decoder) else None
 
 
 def _read(place: Path, kind: torch.dtype) -> tuple[Any, Any]:

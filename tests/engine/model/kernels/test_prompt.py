@@ -16,8 +16,9 @@ else:
     torch = pytest.importorskip("torch")
 
 from quire.core.records.errors import InputError
-from quire.engine.model import kernel
-from quire.engine.model.kernel import Rule, attend
+from quire.engine.model.kernels import in_triton
+from quire.engine.model.kernels.prompt import attend
+from quire.engine.model.kernels.rules import Rule
 from tests.effort import LONG
 
 CUDA = torch.cuda.is_available()
@@ -58,13 +59,13 @@ class Inputs:
 
     def attend(self, rule: Rule, max_query: int) -> torch.Tensor:
         index = [numbers.to(DEVICE) for numbers in (self.table, self.offsets, self.starts)]
-        return attend(self.q, self.k, self.v, *index, max_query=max_query, **rule).cpu()
+        return attend(self.q, self.k, self.v, *index, rule=rule, max_query=max_query).cpu()
 
 
 def reads(rule: Rule, start: int, count: int) -> torch.Tensor:
     """Which keys the queries of a segment read: bool [count, start + count]."""
     position, key = torch.arange(start, start + count)[:, None], torch.arange(start + count)[None, :]
-    window, sinks = rule.get("window", 0) or start + count, rule.get("sinks", 0)
+    window, sinks = rule.window or start + count, rule.sinks
     return (key <= position) & ((key > position - window) | (key < sinks))
 
 
@@ -105,8 +106,8 @@ def plain(case: Case, inputs: Inputs) -> torch.Tensor:
             pool.cpu()[slots, key % case.block_size].double().nan_to_num().repeat_interleave(shared, 1)
             for pool in (inputs.k, inputs.v)
         )
-        scores = torch.einsum("qhd,khd->hqk", q, k) * case.rule["scale"]
-        if cap := case.rule.get("softcap"):
+        scores = torch.einsum("qhd,khd->hqk", q, k) * case.rule.scale
+        if cap := case.rule.softcap:
             scores = cap * torch.tanh(scores / cap)
         scores = scores.masked_fill(~reads(case.rule, start, count), -torch.inf)
         answers.append(torch.einsum("hqk,khd->qhd", scores.softmax(-1), v))
@@ -165,7 +166,7 @@ def test_heads_share_keys(heads: tuple[int, int]) -> None:
 @needs_triton
 @pytest.mark.parametrize("dim", [8, 24, 160, *(pytest.param(dim, marks=pytest.mark.slow) for dim in (64, 80, 128))])
 def test_heads_of_any_width(dim: int) -> None:
-    check(Case(MIXED, {**RULES["window and sinks"], "scale": dim**-0.5}, dim=dim))
+    check(Case(MIXED, RULES["window and sinks"]._replace(scale=dim**-0.5), dim=dim))
 
 
 @needs_triton
@@ -186,8 +187,6 @@ def test_blocks_of_any_size(block_size: int, rule: str) -> None:
 @pytest.mark.parametrize("segments", [DECODE, MIXED], ids=["decode", "mixed"])
 @pytest.mark.parametrize("dim", [64, 128])
 def test_numbers_of_any_kind(dtype: torch.dtype, segments: tuple[tuple[int, int], ...], dim: int) -> None:
-    if dtype == torch.bfloat16 and not CUDA:
-        pytest.skip("the interpreter computes in NumPy, which has no bfloat16")
     check(Case(segments, Rule(scale=dim**-0.5), heads=(8, 2), dim=dim, dtype=dtype))
 
 
@@ -251,10 +250,10 @@ def test_tensors_on_the_cpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     good = inputs_of(Case(DECODE, FULL))
     with pytest.raises(InputError, match="CPU path"):
-        attend(good.q.cpu(), good.k, good.v, good.table, good.offsets, good.starts, max_query=1, scale=0.3)
+        attend(good.q.cpu(), good.k, good.v, good.table, good.offsets, good.starts, rule=FULL, max_query=1)
 
 
 def test_without_triton_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)  # as if it were not there
     with pytest.raises(ImportError, match="install triton"):
-        kernel._kernel.__wrapped__()  # another test's is kept
+        in_triton._shared.__wrapped__()  # another test's is kept
