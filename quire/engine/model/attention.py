@@ -60,6 +60,26 @@ class AttentionStep:
             reader = self.readers[group] = _reader(self.packed, lane, keys)
         return reader.read(query, keys, values, scale, softcap)
 
+    def fused(self, kernels: Kernels) -> DecodeStep | PromptStep:
+        """The same for the fused decoder: as a step of single tokens where it is one."""
+        from quire.engine.model.kernels.heads import BySlot
+        from quire.engine.model.kernels.steps import DecodeLane, DecodeStep, PromptLane, PromptStep
+
+        packed, kv, places = self.packed, self.pages.kv, self.places
+        device = packed.ids.device
+        starts = on_device(packed.starts.astype(np.int32), device)
+        tables = {group: on_device(np.ascontiguousarray(lane.table), device) for group, lane in packed.lanes.items()}
+        longest = int(packed.counts.max())
+        if longest == 1:
+            rows = {group: DecodeLane(lane.window, tables[group], starts) for group, lane in packed.lanes.items()}
+            return DecodeStep(rows, kv, places, kernels)
+        offsets = on_device(packed.offsets.astype(np.int32), device)
+        lanes = {
+            group: PromptLane(lane.window, tables[group], offsets, starts, BySlot(lane.slot, lane.place), longest)
+            for group, lane in packed.lanes.items()
+        }
+        return PromptStep(lanes, kv, places, kernels)
+
 
 def install(module: Any) -> None:
     """Make a transformers model read pages."""
@@ -125,28 +145,7 @@ class OwnForward:
         from quire.engine.model.kernels.fused import FusedDecoder
 
         fused = FusedDecoder(self.decoder, self.kernels)
-        return fused(packed.ids, packed.positions, packed.wanted, fused_step(step, self.kernels))
-
-
-def fused_step(step: AttentionStep, kernels: Kernels) -> DecodeStep | PromptStep:
-    """A packed step for the fused decoder: as one of single tokens where it is."""
-    from quire.engine.model.kernels.heads import BySlot
-    from quire.engine.model.kernels.steps import DecodeLane, DecodeStep, PromptLane, PromptStep
-
-    packed, kv, places = step.packed, step.pages.kv, step.places
-    device = packed.ids.device
-    starts = on_device(packed.starts.astype(np.int32), device)
-    tables = {group: on_device(np.ascontiguousarray(lane.table), device) for group, lane in packed.lanes.items()}
-    longest = int(packed.counts.max())
-    if longest == 1:
-        rows = {group: DecodeLane(lane.window, tables[group], starts) for group, lane in packed.lanes.items()}
-        return DecodeStep(rows, kv, places, kernels)
-    offsets = on_device(packed.offsets.astype(np.int32), device)
-    lanes = {
-        group: PromptLane(lane.window, tables[group], offsets, starts, BySlot(lane.slot, lane.place), longest)
-        for group, lane in packed.lanes.items()
-    }
-    return PromptStep(lanes, kv, places, kernels)
+        return fused(packed.ids, packed.positions, packed.wanted, step.fused(self.kernels))
 
 
 def _reader(packed: Packed, lane: Lane, keys: torch.Tensor) -> _Gather | _Walk:
@@ -174,28 +173,6 @@ class _Walk:
             query, keys, values, self.table, self.offsets, self.starts,
             rule=Rule(scale, self.window, softcap), max_query=self.max_query,
         )  # fmt: skip
-
-
-def read_rows(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, table: torch.Tensor, offsets: torch.Tensor,
-    starts: torch.Tensor, *, scale: float, window: int, softcap: float,
-) -> torch.Tensor:  # fmt: skip
-    """One query of each row, [rows, heads, dim], at position `starts`. No shape depends on how long a row is."""
-    if query.device.type == "cuda":
-        from quire.engine.model import kernel
-
-        return kernel.attend(
-            query, keys, values, table, offsets, starts, scale=scale, window=window, softcap=softcap, max_query=1
-        )
-    heads, key = keys.shape[2], torch.arange(table.shape[1] * keys.shape[1])
-    seen = key <= starts[:, None]
-    if window:
-        seen &= key > starts[:, None] - window
-    pages = [pool[table.clamp(min=0)].flatten(1, 2).masked_fill_(~seen[..., None, None], 0) for pool in (keys, values)]
-    some = [part.transpose(1, 2)[:, :, None] for part in pages]
-    near = query.unflatten(1, (heads, -1))[:, :, :, None]
-    out = _attend(near, some[0], some[1], seen[:, None, None, None], scale, softcap)
-    return out[:, :, :, 0].flatten(1, 2)
 
 
 class _Part(NamedTuple):

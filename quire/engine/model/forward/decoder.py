@@ -47,7 +47,7 @@ class Decoder:
     softcap: float | None = None  # of the logits
 
     def __call__(
-        self, ids: torch.Tensor, positions: torch.Tensor, wanted: torch.Tensor, attend: Attend
+        self, ids: torch.Tensor, positions: torch.Tensor, wanted: torch.Tensor | slice, attend: Attend
     ) -> torch.Tensor:
         """Logits, [wanted, vocabulary]."""
         x = embedding(ids, self.embeddings)

@@ -19,8 +19,8 @@ import torch
 from quire.core.cache import Cache
 from quire.core.records.request import Int32
 from quire.engine.model.attention import OwnForward
-from quire.engine.model.graphs.decode_step import DecodeStep
 from quire.engine.model.graphs.device_tables import DeviceTables
+from quire.engine.model.graphs.fixed_step import FixedStep
 from quire.engine.model.layers import Model
 from quire.engine.model.packing import Int64, Segment
 from quire.engine.model.pages import Pages
@@ -44,7 +44,7 @@ def graphs_for(model: Model, cache: Cache, pages: Pages, mode: str) -> DecodeGra
 class PackedRows:
     """A decoding step, on its way to the device: one token of each row."""
 
-    step: DecodeStep
+    step: FixedStep
     num_tokens: int
 
     @property
@@ -67,7 +67,7 @@ class DecodeGraphs:
         self._tables = DeviceTables(cache, pages.spare_slots, model.device)
         most = cache.config.max_sequences
         self.sizes = sorted({*(size for size in FIRST_SIZES if size < most), *range(EVERY, most, EVERY), most})
-        self._steps = {size: DecodeStep(model, pages, self._tables, size) for size in self.sizes}
+        self._steps = {size: FixedStep(model, pages, self._tables, size) for size in self.sizes}
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._cuda = model.device.type == "cuda"
         self._pool = torch.cuda.graph_pool_handle() if self._cuda else None
@@ -90,7 +90,7 @@ class DecodeGraphs:
         self._fill(step, step.numbers_of(ids, starts, rows, self._tables.changes(step.room)))
         return PackedRows(step, len(segments))
 
-    def _fill(self, step: DecodeStep, numbers: Int32) -> None:
+    def _fill(self, step: FixedStep, numbers: Int32) -> None:
         """One copy, queued behind the step before; its pinned memory is not used again before it has run."""
         some = torch.from_numpy(numbers)
         step.numbers.copy_(some.pin_memory() if self._cuda else some, non_blocking=True)
@@ -117,7 +117,7 @@ class DecodeGraphs:
                 done(1)
         _log.info("captured decoding steps of %s rows in %.1f s", self.sizes, time.perf_counter() - began)
 
-    def _capture(self, step: DecodeStep) -> None:
+    def _capture(self, step: FixedStep) -> None:
         """Its numbers may be those of a step: computing that more than once changes nothing."""
         with torch.inference_mode():
             for _ in range(WARM_UPS):

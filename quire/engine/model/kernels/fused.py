@@ -32,9 +32,9 @@ class FusedDecoder:
     kernels: Kernels
 
     def __call__(
-        self, ids: torch.Tensor, positions: torch.Tensor, wanted: torch.Tensor | None, step: FusedStep
+        self, ids: torch.Tensor, positions: torch.Tensor, wanted: torch.Tensor | slice, step: FusedStep
     ) -> torch.Tensor:
-        """Logits, [wanted, vocabulary]; of all tokens where `wanted` is None. Padding has negative positions."""
+        """Logits, [wanted, vocabulary]. Padding has negative positions."""
         ours, add_norm = self.decoder, self.kernels.add_norm
         near = embedding(ids, ours.embeddings)
         if ours.embedding_scale is not None:
@@ -46,8 +46,7 @@ class FusedDecoder:
             near = self._attention(layer, x, angles[layer.rotary], step)
             around, x = add_norm(near, around, layer.before_mlp, layer.after_attention)
             near, before = self._mlp(layer.mlp, x), layer.after_mlp
-        if wanted is not None:
-            near, around = near[wanted], None if around is None else around[wanted]
+        near, around = near[wanted], None if around is None else around[wanted]
         logits = ours.head(add_norm(near, around, ours.norm, before)[1])
         return logits if ours.softcap is None else torch.tanh(logits / ours.softcap) * ours.softcap
 

@@ -1,7 +1,7 @@
-"""DecodeStep: one decoding step of at most `size` rows, in memory that stays where it is: so it can be captured.
+"""FixedStep: one decoding step of at most `size` rows, in memory that stays where it is: so it can be captured.
 
     numbers   ids | starts | rows | changed cells of each table        one buffer, filled by one copy
-              └─► tables brought up to date ─► the step's rows of them ─► the model ─► logits, best tokens
+              └─► tables brought up to date ─► the step's rows of them ─► the model ─► logits
 
 No shape depends on what the numbers are. Rows to spare compute a token that nobody reads, on the spare page.
 Knows no graph and no scheduler.
@@ -16,25 +16,27 @@ import numpy as np
 import torch
 
 from quire.core.records.request import Int32
-from quire.engine.model.attention import read_rows
 from quire.engine.model.graphs.device_tables import DeviceTables
-from quire.engine.model.layers import KvShape, Model
+from quire.engine.model.kernels.choice import Kernels, kernels_for
+from quire.engine.model.kernels.rules import Rule
+from quire.engine.model.kernels.steps import DecodeLane, DecodeStep
+from quire.engine.model.layers import KvShape, Model, Shape
 from quire.engine.model.pages import Pages
 
 CELLS = 2  # changed cells per row and group that travel with a step: a row changes one at a block edge, two at a window
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StaticTokens:
-    """What a model reads of a step: `Packed` of single tokens."""
+class FixedTokens:
+    """What a model reads of a step: `Packed` of single tokens, whose logits are all wanted."""
 
     ids: torch.Tensor
     positions: torch.Tensor
-    wanted: torch.Tensor
+    wanted: slice
 
 
-class DecodeStep:
-    """Static buffers of one batch size, and the computation over them. `logits` and `best` are its results."""
+class FixedStep:
+    """Static buffers of one batch size, and the computation over them. `logits` are its result."""
 
     def __init__(self, model: Model, pages: Pages, tables: DeviceTables, size: int) -> None:
         self.size, self.room = size, CELLS * size
@@ -43,13 +45,12 @@ class DecodeStep:
         self.numbers = torch.zeros(3 * size + groups * 3 * self.room, dtype=torch.int32, device=device)
         self.ids, self.starts, self.rows = self.numbers[: 3 * size].view(3, size).unbind()
         self._cells = self.numbers[3 * size :].view(groups, 3, self.room)
-        self._offsets = torch.arange(size + 1, dtype=torch.int32, device=device)
-        self._wanted = torch.arange(size, device=device)
         self._padding = self._padded()
         self.numbers.copy_(torch.from_numpy(self._padding))
-        self.packed = StaticTokens(self.ids, self.starts, self._wanted)
-        self._lanes: dict[int, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
-        self.logits = self.best = torch.empty(0, device=device)  # [size, vocabulary], [size]
+        self.packed = FixedTokens(self.ids, self.starts, slice(None))
+        self._windows = {group: _window(model.shapes[group]) for group in tables.by_group}
+        self._lanes: dict[int, DecodeLane] = {}
+        self.logits = torch.empty(0, device=device)  # [size, vocabulary]
 
     def _padded(self) -> Int32:
         """The numbers of a step without any row."""
@@ -72,20 +73,15 @@ class DecodeStep:
         return numbers
 
     def compute(self) -> None:
-        """From the numbers to `logits` and `best`. Waits for nothing and asks for no number."""
-        for nth, group in enumerate(self._tables.by_group):
+        """From the numbers to `logits`. Waits for nothing and asks for no number."""
+        for nth, (group, table) in enumerate(self._tables.by_group.items()):
             self._tables.write(group, self._cells[nth])
-            self._lanes[group] = self._lane(group)
+            self._lanes[group] = DecodeLane(self._windows[group], table.index_select(0, self.rows), self.starts)
         self.logits = self._model.forward(self)
-        self.best = self.logits.max(dim=-1)
 
-    def _lane(self, group: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The rows of a table, and where each token's KV goes: its slot, and the place there."""
-        table = self._tables.by_group[group].index_select(0, self.rows)
-        size = self._pages.kv[group].shape[3]
-        column = torch.div(self.starts, size, rounding_mode="floor")
-        slot = table.gather(1, column.long()[:, None])[:, 0]
-        return table, slot.long(), (self.starts - column * size).long()
+    def fused(self, kernels: Kernels) -> DecodeStep:
+        """The same for the fused decoder."""
+        return DecodeStep(self._lanes, self._pages.kv, self._model.places, kernels)
 
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float,
@@ -93,14 +89,17 @@ class DecodeStep:
     ) -> torch.Tensor:  # fmt: skip
         """One layer, as `AttentionStep.attend`: [tokens, heads, dim] in and out."""
         group, place = self._model.places[layer]
-        table, slot, inside = self._lanes[group]
-        kv = self._pages.kv[group]
+        lane, kv = self._lanes[group], self._pages.kv[group]
         keys, values = kv[:, place, 0], kv[:, place, 1]
+        column = torch.div(self.starts, keys.shape[1], rounding_mode="floor")
+        slot = lane.table.gather(1, column.long()[:, None])[:, 0].long()
+        inside = (self.starts - column * keys.shape[1]).long()
         keys[slot, inside] = key
         values[slot, inside] = value
-        shape = self._model.shapes[group]
-        assert isinstance(shape, KvShape)
-        return read_rows(
-            query, keys, values, table, self._offsets, self.starts, scale=scale, window=shape.window or 0,
-            softcap=softcap,
-        )  # fmt: skip
+        rule = Rule(scale, lane.window, softcap)
+        return kernels_for(query.device).decode(query, keys, values, lane.table, lane.starts, rule=rule)
+
+
+def _window(shape: Shape) -> int:
+    """0: everything before."""
+    return (shape.window or 0) if isinstance(shape, KvShape) else 0
