@@ -24,6 +24,7 @@ from benchmarks.vllm_gpu.engines import (
     tell,
     transfer_config,
 )
+from benchmarks.vllm_gpu.step_times import step_times
 
 LONG = 65536  # tokens: a prompt that takes seconds to compute, so that few new ones are
 
@@ -42,6 +43,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--all-blocks", action="store_true", help="vLLM's connector keeps generated tokens, as Quire does"
     )
+    parser.add_argument("--steps", action="store_true", help="the steps until a first token, and the hooks' share")
     parser.add_argument("--utilization", type=float, default=0.8)
     parser.add_argument("--batched", type=int, default=8192)
     return parser
@@ -93,6 +95,7 @@ class Bench:
         self.tell_first(length, "new prompt", new)
         self.first_token(text)
         self.tell_first(length, "vLLM's own cache", [self.first_token(text) for _ in range(trials)])
+        self.tell_steps(length, "vLLM's own cache", text)
         if self.args.connector == "none":
             return
         found = []
@@ -100,6 +103,16 @@ class Bench:
             self.llm.reset_prefix_cache()
             found.append(self.first_token(text))
         self.tell_first(length, "from the host", found[1:])
+        self.llm.reset_prefix_cache()
+        self.tell_steps(length, "from the host", text)
+
+    def tell_steps(self, length: int, kind: str, text: Tokens) -> None:
+        """One more first token, step by step."""
+        if self.args.steps:
+            with step_times(self.llm) as times:
+                self.llm.generate(asked([text]), ask(1), use_tqdm=False)
+            tell(steps=length, connector=self.args.connector, kind=kind, ms=times.steps, hooks=times.hooks)
+            settle(self.llm)
 
     def tell_first(self, length: int, kind: str, found: list[tuple[float, int]]) -> None:
         times = [1e3 * took for took, _ in found]
