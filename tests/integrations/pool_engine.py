@@ -127,6 +127,8 @@ class PoolEngine(PoolScheduler):
             self._name(run, run.request.num_computed_tokens)
             run.named.clear()
             self.seen["loaded tokens"] += run.request.num_computed_tokens
+            self.seen["whole prompts"] += run.request.num_computed_tokens == run.request.num_tokens
+            run.request.num_computed_tokens = run.real = min(run.real, run.request.num_tokens - 1)  # as vLLM does
             run.request.status = "waiting"
             self.loaded[name] = run
             self.waiting.insert(0, run.request)

@@ -177,7 +177,8 @@ class PoolScheduler:
             gain = self.side.look(request, local)
         if gain is None:  # after a step that computed nothing, for finished loads behind it: asked again
             return False
-        assert gain >= 0 and (not gain or local + gain < request.num_tokens)
+        most = request.num_tokens - any(window is not None for window in self.windows)
+        assert gain >= 0 and (not gain or local + gain <= most)
         total = local + gain
         run = Run(request, [list(table) for table in own], local)
         for table in run.tables:

@@ -499,7 +499,7 @@ def test_counts_are_taken_once() -> None:
     told = engine.side.counts.take()
     assert told["counters"] == {
         "lookups": 1, "lookup_tokens": 21, "hit_tokens": 0, "stores": 1, "stored_pages": 5, "missed_new": 20,
-        "missed_policy": 1,
+        "missed_last_token": 1,
     }  # fmt: skip
     assert told["gauges"] == {"host_pages": 5.0, "host_slots": 24.0}
     assert engine.side.counts.take() == {}

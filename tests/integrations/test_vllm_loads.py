@@ -114,3 +114,17 @@ def test_a_load_that_fails_for_who_was_aborted_is_counted_for_nobody() -> None:
     engine.side.hear(WorkerReport({copy.job: 1}, {copy.job: [BadPage(0, copy.parts[0].slots[-1])]}))
     assert kept(engine) == 16 and not engine.side._failures
     engine.nothing_is_held()
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_a_prompt_of_whole_blocks_is_loaded_whole_where_all_layers_read_everything(hybrid: bool) -> None:
+    """vLLM then computes its last token alone, as a decoding step. Behind a window that token reads one token more."""
+    engine = ToyEngine(0, hybrid=hybrid)
+    text = list(range(5 * SIZE))
+    first = ask("first", text)
+    go_on(engine, stored(engine, first))
+    engine.side.finish(first)
+    again = ask("again", text)
+    gain = engine.side.look(again, 0)
+    assert gain == (4 if hybrid else 5) * SIZE
+    assert engine.side.look(again, 4 * SIZE) == (0 if hybrid else SIZE)  # the rest is vLLM's own

@@ -318,6 +318,8 @@ class ToyEngine:
                 for block in range(request.num_computed_tokens // SIZE):
                     self.expect(request, request.tables, block, "loaded")
                 self.side.place(request, request.tables, 0)
+                self.seen["whole prompts loaded"] += request.num_computed_tokens == request.num_tokens
+                request.num_computed_tokens = min(request.num_computed_tokens, request.num_tokens - 1)  # as vLLM does
                 request.status = "running"
                 self.running.append(request)
                 self.seen["loaded tokens"] += request.num_computed_tokens

@@ -40,6 +40,7 @@ from quire.integrations.vllm.requests.page_futures import PageFutures
 from quire.integrations.vllm.requests.page_stores import PageStores
 from quire.integrations.vllm.requests.state_tables import StateOffer, StateTables
 from quire.integrations.vllm.requests.stay import Stay
+from quire.integrations.vllm.requests.stay_text import StayText
 from quire.integrations.vllm.requests.tables import NULL, Tables
 from quire.integrations.vllm.weights_epoch import WeightsEpoch
 
@@ -64,6 +65,8 @@ class SchedulerSide:
         self._adapter = adapter_name if outer is None else outer.adapters.name
         self._size, self._groups = cache.config.block_size, range(len(cache.config.groups))
         self._states = StateTables(cache.config.groups, self._size)
+        # a window begins a token earlier for the last token of a prompt than behind it, and a state cannot go back
+        self._loads_all = not any(group.bounded for group in cache.config.groups)
         self.futures = PageFutures(cache, self.counts)
         self._stays: dict[str, Stay] = {}
         self._tokens: dict[str, RequestTokens] = {}  # of all requests, over all their stays
@@ -145,7 +148,8 @@ class SchedulerSide:
             if tokens is None:
                 tokens = self._tokens[request.request_id] = RequestTokens()
             scope = scope_of(request, self.weights.number, self._adapter)
-            stay = self._stays[request.request_id] = Stay(request, tokens, self._num_stays, self._step, scope)
+            text = StayText(request, tokens, self._num_stays, scope, self._loads_all)
+            stay = self._stays[request.request_id] = Stay(text, self._step)
         return stay
 
     def place(self, request: EngineRequest, tables: Tables, external: int) -> None:

@@ -179,4 +179,4 @@ def test_the_page_is_short_and_its_commands_are_there() -> None:
     )
     for verb in verbs:
         assert drive.options().parse_known_args([verb])[0].verb == verb
-    assert verbs == ["smoke", "exact", "tool", "perf"]
+    assert verbs == ["smoke", "exact", "tool", "perf", "anchor"]

@@ -185,7 +185,7 @@ def _attend(data: tensor, shape: constexpr) -> None:
         sums = multiply(weights.to(q.dtype), v, sums * fade[:, None], shape.by_hand)
         best = peak
     answer, stored = sums / tl.where(total > 0, total, 1.0)[:, None], mine[:, None] & inside
-    at = ((row.to(tl.int64) * tl.num_programs(0) * shape.group + heads) * shape.splits + split)
+    at = (row.to(tl.int64) * tl.num_programs(0) * shape.group + heads) * shape.splits + split
     tl.store(data.parts + at[:, None] * shape.dim + dims[None, :], answer.to(data.parts.dtype.element_ty), mask=stored)
     if shape.splits > 1:
         tl.store(data.levels + at, best + tl.log2(total), mask=mine)

@@ -48,7 +48,9 @@ def gated(gate_up: torch.Tensor, act: Act) -> torch.Tensor:
     if out.numel():
         shape = _Shape(width, PIECE, act == "silu", BEND, CUBE, interpreted())
         launch = _kernel()[tokens, -(-width // PIECE)]
-        with torch.cuda.device(gate_up.get_device()):  # launches go to the current device; -1, of a CPU, changes nothing
+        with torch.cuda.device(
+            gate_up.get_device()
+        ):  # launches go to the current device; -1, of a CPU, changes nothing
             launch(gate_up, gate_up.stride(0), out, shape, num_warps=4, enable_fp_fusion=False)
     return out
 

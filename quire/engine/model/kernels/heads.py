@@ -200,7 +200,9 @@ def _place_heads(data: tensor, shape: constexpr) -> None:
     tl.store(q_at, low, mask=is_q)
     tl.store(q_at + shape.half, high, mask=is_q)
     is_k = turned & (nth >= shape.heads)[:, None] & inside & (slot >= 0)
-    k_at = data.k + slot * data.k_slot + place * data.k_token + (nth[:, None] - shape.heads) * data.k_head + dims[None, :]
+    k_at = (
+        data.k + slot * data.k_slot + place * data.k_token + (nth[:, None] - shape.heads) * data.k_head + dims[None, :]
+    )
     tl.store(k_at, low, mask=is_k)
     tl.store(k_at + shape.half, high, mask=is_k)
     is_v = (nth >= both)[:, None] & inside & (slot >= 0)

@@ -10,7 +10,6 @@ from quire.core.cache import Cache
 from quire.core.records.hint_words import Back
 from quire.core.records.identity import Scope
 from quire.integrations.vllm.common.request_identity import EngineRequest
-from quire.integrations.vllm.common.request_tokens import RequestTokens
 from quire.integrations.vllm.outer.outer_pages import OuterPages, PagesAhead
 from quire.integrations.vllm.reports.kv_events import BlockNames
 from quire.integrations.vllm.requests.stay_loads import StayLoads
@@ -57,11 +56,10 @@ class Stay:
         "text",
     )
 
-    def __init__(self, request: EngineRequest, tokens: RequestTokens, number: int, born: int, scope: Scope) -> None:
-        self.request, self.born = request, born
-        self.text = StayText(request, tokens, number, scope)
+    def __init__(self, text: StayText, born: int) -> None:
+        self.request, self.born, self.text = text.request, born, text
         self.ahead, self.loads, self.stores = StayAhead(), StayLoads(), StayStores(self.text)
-        self.names = BlockNames(request)  # for events
+        self.names = BlockNames(text.request)  # for events
         self.placed = False  # vLLM has given it blocks
         self.begun: int | None = None  # tokens in front that were there before its session; None: before itself
         self.back: Back | None = None  # when its text comes back

@@ -13,10 +13,13 @@ from quire.integrations.vllm.common.request_tokens import RequestTokens
 class StayText:
     """`number` distinguishes this stay from others of the same request; `tokens` are those of all its stays."""
 
-    __slots__ = ("_prepared", "_tokens", "_whole", "number", "request", "scope")
+    __slots__ = ("_loads_all", "_prepared", "_tokens", "_whole", "number", "request", "scope")
 
-    def __init__(self, request: EngineRequest, tokens: RequestTokens, number: int, scope: Scope) -> None:
+    def __init__(
+        self, request: EngineRequest, tokens: RequestTokens, number: int, scope: Scope, loads_all: bool
+    ) -> None:
         self.request, self._tokens, self.number, self.scope = request, tokens, number, scope
+        self._loads_all = loads_all
         self._whole: Request | None = None
         self._prepared: Prepared | None = None
 
@@ -25,10 +28,11 @@ class StayText:
         return self._tokens.known(self.request)
 
     def whole(self) -> Request:
-        """All tokens that are known; the last one vLLM computes itself."""
+        """All tokens that are known. The last one vLLM computes in any case; where its KV may be loaded all the same
+        (`loads_all`), vLLM computes that token alone behind a hit of whole blocks, and not a whole block."""
         tokens = self.tokens()
         if self._whole is None or len(self._whole.tokens) != len(tokens):
-            self._whole = self._asked(tokens, reuse_limit=len(tokens) - 1)
+            self._whole = self._asked(tokens, reuse_limit=None if self._loads_all else len(tokens) - 1)
         return self._whole
 
     def prepared(self, cache: Cache) -> Prepared:
