@@ -9,7 +9,6 @@ from __future__ import annotations
 from quire.core.cache import Cache
 from quire.core.records.hint_words import Back
 from quire.core.records.identity import Scope
-from quire.integrations.vllm.common.request_identity import EngineRequest
 from quire.integrations.vllm.outer.outer_pages import OuterPages, PagesAhead
 from quire.integrations.vllm.reports.kv_events import BlockNames
 from quire.integrations.vllm.requests.stay_loads import StayLoads
