@@ -67,7 +67,7 @@ def decoding(engine: Engine, rows: int, steps: int, fields: dict[str, Any]) -> N
     rng = np.random.default_rng(0)
     for nth in range(rows):
         sampling = Sampling(max_tokens=steps + WARM + LAST, ignore_eos=True, seed=nth, **fields)
-        engine.submit(rng.integers(0, 100, PROMPT).tolist(), sampling, listener=Hearer())
+        engine.submit(rng.integers(3, engine.vocabulary, PROMPT).tolist(), sampling, listener=Hearer())
     while engine.scheduler.waiting or engine.scheduler.prompts:
         engine.step()
     for _ in range(WARM):

@@ -190,7 +190,7 @@ class StepsInFlight:
 
     def _plain_works(self, one: _Unread, live: Bools) -> Iterator[Work]:
         """Only made when somebody asks."""
-        return (work for work, there in zip(one.batch.works(one.starts), live.tolist(), strict=True) if there)
+        yield from compress(one.batch.works(one.starts), live.tolist())
 
     def _commit(self, one: _Unread, works: list[Work], live: Bools, read: NextTokens) -> None:
         """KV exists, as far as drafts were right. A token goes with it that a later step has computed already."""
