@@ -142,7 +142,7 @@ class StepsInFlight:
         late = packed.starts[: len(batch)] >= self._plain.known[batch.rows]
         others = [nth for nth, work in enumerate(works, start=len(batch)) if work.span.start >= work.branch.length]
         made = self._steps[-1]
-        if late.all() and not others and made.batch is batch:  # as in most steps
+        if made.batch is batch and not others and np.count_nonzero(late) == len(late):  # as in most steps
             packed.ids[: len(batch)] = made.tokens.tokens[: len(batch)].clamp(min=0)
             return len(batch)
         segments = np.concatenate([np.flatnonzero(late), np.array(others, np.int64)])
@@ -170,16 +170,16 @@ class StepsInFlight:
         """The tokens of the oldest step are on the host: KV of what it computed exists, answers grow or end."""
         one = self._steps[0]
         works, live = one.valid(), self._plain.live(one.batch)
-        self.counts.num_dropped += len(one.works) - len(works) + len(live) - int(live.sum())
+        self.counts.num_dropped += len(one.works) - len(works) + len(live) - np.count_nonzero(live)
         self.note_computed(chain(self._plain_works(one, live), works))
         try:
             read = one.tokens.read({work.branch for work in works if work.num_logits})
         except BaseException:
             self._fail()
             raise
-        broken = np.flatnonzero(live & (read.plain == BROKEN)).tolist()
-        if broken or read.unusable:
-            unusable = [*(one.batch.branches[place] for place in broken), *read.unusable]
+        broken = live & (read.plain == BROKEN)
+        if read.unusable or np.count_nonzero(broken):
+            unusable = [*compress(one.batch.branches, broken.tolist()), *read.unusable]
             self._forget(unusable)
             self._outcomes.apply([Unusable(branch) for branch in unusable])
             live = self._plain.live(one.batch)
@@ -217,7 +217,7 @@ class StepsInFlight:
 
     def _apply_plain(self, batch: PlainBatch, live: Bools, tokens: Int32) -> None:
         """A token more for each plain row that still counts."""
-        if not live.all():
+        if np.count_nonzero(live) < len(live):
             batch, tokens = self._plain.batch(batch.rows[live]), tokens[live]
         full = self._plain.append(batch, tokens)
         self._outcomes.apply_plain(batch.branches, tokens.tolist(), self._advance.finishes(batch, tokens, full))

@@ -41,7 +41,7 @@ def choose(logits: torch.Tensor, wanted: SampleTable) -> torch.Tensor:
     if not len(wanted):
         return torch.empty(0, dtype=torch.int64, device=logits.device)
     best = logits.max(dim=-1)
-    tokens, bad = best.indices, ~best.values.isfinite()
+    tokens, bad = best.indices, ~(best.values.abs() < torch.inf)
     if wanted.edited or wanted.columns.numbers[TEMPERATURE].any():
         draws = Draws(wanted)
         numbers = on_device(draws.numbers, logits.device)

@@ -55,12 +55,12 @@ class Advance:
 
     def finishes(self, batch: PlainBatch, tokens: Int32, full: NDArray[np.bool_]) -> dict[int, Finish]:
         """Why answers of plain rows end with these tokens, by place; of `full` ones this is the last they may have."""
-        ends: dict[int, Finish] = dict.fromkeys(np.flatnonzero(full).tolist(), "length")
+        ends: dict[int, Finish] = dict.fromkeys(full.nonzero()[0].tolist(), "length")
         for place in batch.stops:
             if tokens[place] in batch.branches[place].run.sampling.stop_ids:
                 ends[place] = "stop"
-        known = self._is_eos[np.clip(tokens, 0, len(self._is_eos) - 1)]
-        ends.update(dict.fromkeys(np.flatnonzero(known & batch.heeds_eos).tolist(), "eos"))
+        eos = self._is_eos.take(tokens, mode="clip") & batch.heeds_eos
+        ends.update(dict.fromkeys(eos.nonzero()[0].tolist(), "eos"))
         return ends
 
     def judge(self, branch: Branch, read: NextTokens) -> int:

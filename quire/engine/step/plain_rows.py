@@ -12,6 +12,7 @@ says. `Queues` owns the one table, and tells it of every move. Decides nothing.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,15 +32,15 @@ Bools = NDArray[np.bool_]
 class PlainBatch:
     """Plain rows of one step. Until one of them comes or goes steps share it: nothing in it changes."""
 
-    __slots__ = ("branches", "columns", "heeds_eos", "prompts", "rows", "stops", "tenants")
+    __slots__ = ("branches", "columns", "ends", "heeds_eos", "prompts", "rows", "stops", "tenants")
 
     def __init__(self, table: PlainRows, rows: Int32) -> None:
         self.rows = rows
         self.branches = table.branches_in(rows)
         self.columns = table.columns.take(rows)
-        self.prompts, self.heeds_eos = table.prompt[rows], table.heeds_eos[rows]
+        self.prompts, self.ends, self.heeds_eos = table.prompt[rows], table.end[rows], table.heeds_eos[rows]
         self.stops = np.flatnonzero(table.has_stops[rows]).tolist()  # places of those with stop ids
-        self.tenants = Counter[Tenant]([branch.run.tenant for branch in self.branches])
+        self.tenants = Counter[Tenant]([branch.run.tenant for branch in self.branches])  # tokens that a step takes
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -112,8 +113,10 @@ class PlainRows:
 
     def still_ready(self, rows: Int32) -> Int32:
         """Those of some rows that still are."""
+        if self._batch is not None and rows is self._batch.rows:
+            return rows
         there = self._ready[rows]
-        return rows if there.all() else rows[there]
+        return rows if np.count_nonzero(there) == len(rows) else rows[there]
 
     def live(self, batch: PlainBatch) -> Bools:
         """Which of a step's rows still have the branch, and the pages, that they had."""
@@ -153,12 +156,12 @@ class PlainRows:
 
     def at_end(self, batch: PlainBatch, starts: Int64) -> list[Branch]:
         """Those of a launched step that have no room for one token more."""
-        last = np.flatnonzero(starts + 2 >= self.end[batch.rows])
-        return [batch.branches[place] for place in last.tolist()]
+        last = starts + 2 >= batch.ends
+        return list(compress(batch.branches, last.tolist())) if np.count_nonzero(last) else []
 
     def append(self, batch: PlainBatch, tokens: Int32) -> Bools:
         """Each has one token more; which of them may have no other."""
         known = self.known[batch.rows] + 1
         self.known[batch.rows], self.last[batch.rows] = known, tokens
-        full: Bools = known >= self.end[batch.rows]
+        full: Bools = known >= batch.ends
         return full

@@ -79,8 +79,9 @@ class Scheduler:
         plain = self.queues.plain
         rows = plain.still_ready(rows)  # others may have had to give way
         fresh = plain.are_new(rows)
-        if fresh.all() or not fresh.any():  # as in most steps
-            self._grow_plain(turn, rows, bool(fresh.any()))
+        num_fresh = np.count_nonzero(fresh)
+        if num_fresh in (0, len(rows)):  # as in most steps
+            self._grow_plain(turn, rows, num_fresh > 0)
         else:
             self._grow_plain(turn, rows[fresh], True)
             self._grow_plain(turn, rows[~fresh], False)

@@ -79,10 +79,9 @@ class Rounds:
 
     def spend(self, works: Iterable[Work], tokens: Mapping[Tenant, int] = NO_TOKENS) -> None:
         """A step has computed these, and so many tokens of tenants."""
-        total = 0
+        total = sum(tokens.values())
         for tenant, count in tokens.items():
             tenant.time += count
-            total += count
         for work in works:
             count = len(work.span)
             work.branch.run.tenant.time += count
