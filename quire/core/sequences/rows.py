@@ -41,7 +41,7 @@ def check_not_ended(registry: Registry, verb: str, rows: Int32) -> None:
 def check_live(registry: Registry, verb: str, rows: Int32) -> None:
     """These are rows of live sequences, each once. In a usual step no row is looked at by itself."""
     length, ending = registry.setup.store.length, registry.in_flight.ending
-    if len(rows) and 0 <= int(rows.min()) and (not ending or ending.keys().isdisjoint(rows.tolist())):
+    if len(rows) and int(rows.min()) >= 0 and (not ending or ending.keys().isdisjoint(rows.tolist())):
         times = np.bincount(rows)
         if len(times) <= len(length) and int(times.max()) == 1 and length[rows].all():
             return

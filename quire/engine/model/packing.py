@@ -101,7 +101,7 @@ def pack(
     cache: Cache, windows: Sequence[int | None], segments: Sequence[Segment], device: torch.device,
     decodes: Decodes = NO_DECODES,
 ) -> Packed:  # fmt: skip
-    """Put segments side by side, decodes first. `windows[group]` is 0 for full attention, None for a group of states."""
+    """Put segments side by side, behind decodes. `windows[group]` is 0 for full attention, None for one of states."""
     flat = _flat(decodes, segments)
     size = cache.config.block_size
     columns = int(flat.positions.max()) // size + 1

@@ -53,10 +53,9 @@ class _Unread:
         pairs = zip(self.works, self.sequences, strict=True)
         return [work for work, sequence in pairs if work.branch.sequence is sequence]
 
-    @property
-    def starts(self) -> Int32:
-        """Where its plain rows begin."""
-        return self.step.starts[: len(self.batch)]
+    def plain_works(self) -> list[Work]:
+        """What its plain rows compute, one by one."""
+        return self.batch.works(self.step.starts[: len(self.batch)].astype(np.int64))
 
 
 class StepsInFlight:
@@ -170,7 +169,7 @@ class StepsInFlight:
         """The tokens of the oldest step are on the host: KV of what it computed exists, answers grow or end."""
         one = self._steps[0]
         works, live = one.valid(), self._plain.live(one.batch)
-        self.counts.num_dropped += len(one.works) - len(works) + len(live) - np.count_nonzero(live)
+        self.counts.num_dropped += len(one.works) - len(works) + len(live) - int(np.count_nonzero(live))
         self.note_computed(chain(self._plain_works(one, live), works))
         try:
             read = one.tokens.read({work.branch for work in works if work.num_logits})
@@ -190,7 +189,7 @@ class StepsInFlight:
 
     def _plain_works(self, one: _Unread, live: Bools) -> Iterator[Work]:
         """Only made when somebody asks."""
-        yield from compress(one.batch.works(one.starts), live.tolist())
+        yield from compress(one.plain_works(), live.tolist())
 
     def _commit(self, one: _Unread, works: list[Work], live: Bools, read: NextTokens) -> None:
         """KV exists, as far as drafts were right. A token goes with it that a later step has computed already."""

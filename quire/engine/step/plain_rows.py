@@ -134,7 +134,7 @@ class PlainRows:
         return ahead
 
     def decodes(self, batch: PlainBatch) -> Decodes:
-        """What a batch that was handed out computes. A last token that is not known yet stands in for one on its way."""
+        """What a batch that was handed out computes. For a token that is still on its way stands the one before."""
         return Decodes(batch.rows, self._at.ran[batch.rows] - 1, self.last[batch.rows])
 
     def batch(self, rows: Int32) -> PlainBatch:

@@ -16,7 +16,7 @@ from bisect import insort
 from collections.abc import KeysView, Sequence
 
 from quire.core.cache import Cache
-from quire.core.records.request import Int32
+from quire.engine.model.packing import Int64
 from quire.engine.step.fairness.tenant_rounds import Rounds
 from quire.engine.step.plain_rows import PlainBatch, PlainRows
 from quire.engine.step.runs.branch import NO_DRAFTS, Branch
@@ -84,7 +84,7 @@ class Queues:
         self.leave_step(branch)
         self.go_on(branch)
 
-    def launch_plain(self, batch: PlainBatch, starts: Int32) -> int:
+    def launch_plain(self, batch: PlainBatch, starts: Int64) -> int:
         """The same for all rows of a batch: only those that have no room for one more wait. Returns how many do."""
         full = self.plain.at_end(batch, starts)
         for branch in full:

@@ -81,7 +81,7 @@ class Scheduler:
         fresh = plain.are_new(rows)
         num_fresh = np.count_nonzero(fresh)
         if num_fresh in (0, len(rows)):  # as in most steps
-            self._grow_plain(turn, rows, num_fresh > 0)
+            self._grow_plain(turn, rows, bool(num_fresh))
         else:
             self._grow_plain(turn, rows[fresh], True)
             self._grow_plain(turn, rows[~fresh], False)
