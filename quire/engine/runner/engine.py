@@ -112,7 +112,6 @@ class Engine:
         self.runs = self._live.inside
         self.outcomes = OutcomeLoop(self.cache, self.scheduler.queues, self._live, self.forks, model.eos_ids)
         self.in_flight = StepsInFlight(self.cache, self.scheduler, self.advance, self.outcomes, clock, config.overlap)
-        self._device = model.device  # a transformers module looks for it in all of its parts
         self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
         self.vocabulary = int(model.module.config.get_text_config().vocab_size)
         self.grammars = Grammars(model.tokenizer, model.eos_ids)
@@ -331,7 +330,7 @@ class Engine:
 
     def _pack(self, segments: list[Segment], batch: PlainBatch | None = None) -> Packed:
         decodes = NO_DECODES if batch is None else self.scheduler.queues.plain.decodes(batch)
-        return pack(self.cache, self._windows, segments, self._device, decodes)
+        return pack(self.cache, self._windows, segments, self.pages.device, decodes)
 
     def _run(self, packed: Packed) -> torch.Tensor:
         """Logits of the wanted tokens, [wanted, vocabulary]."""

@@ -7,8 +7,7 @@
     chance, positions                   what its token's random number is made of
     edited     {1: SampleRow}           those whose logits are changed before a token is chosen
 
-What can be said of a row before its step stands in `Columns`, which rows of a batch are taken from without looking at
-them one by one.
+What can be said of a row before its step stands in `SampleColumns`, from which those of a batch are taken at once.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ COLDEST, HOTTEST = 1e-30, 1e30  # temperatures beyond them are these: float32 co
 TEMPERATURE, TOP_K, TOP_P, MIN_P, CHANCE = range(5)  # CHANCE: of draws only
 
 
-class Columns:
+class SampleColumns:
     """Numbers of so many places: what is the same for all tokens of an answer."""
 
     __slots__ = ("chance", "numbers")
@@ -42,9 +41,9 @@ class Columns:
         if sampling.temperature:
             self.chance[place : place + 1] = begun([seed], [branch])
 
-    def take(self, places: NDArray[np.integer]) -> Columns:
+    def take(self, places: NDArray[np.integer]) -> SampleColumns:
         """Those of some places, in this order."""
-        taken = object.__new__(Columns)
+        taken = object.__new__(SampleColumns)
         taken.numbers, taken.chance = self.numbers[:, places], self.chance[places]
         return taken
 
@@ -58,7 +57,7 @@ def _numbers(sampling: Sampling) -> tuple[float, float, float, float]:
 class SampleTable:
     """How rows of logits become tokens."""
 
-    columns: Columns
+    columns: SampleColumns
     positions: NDArray[np.integer]  # of the token in its answer
     edited: Mapping[int, SampleRow] = field(default_factory=dict)  # by row
 
@@ -68,7 +67,7 @@ class SampleTable:
     @classmethod
     def of(cls, rows: Sequence[SampleRow]) -> SampleTable:
         """The same of rows that were made one by one."""
-        columns = Columns(len(rows))
+        columns = SampleColumns(len(rows))
         if rows:
             columns.numbers[:] = np.array([_numbers(row.sampling) for row in rows]).T
             columns.chance[:] = begun([row.seed for row in rows], [row.branch for row in rows])
@@ -81,7 +80,7 @@ class SampleTable:
             return self
         if not len(self):
             return other
-        columns = object.__new__(Columns)
+        columns = object.__new__(SampleColumns)
         columns.numbers = np.concatenate([self.columns.numbers, other.columns.numbers], axis=1)
         columns.chance = np.concatenate([self.columns.chance, other.columns.chance])
         edited = dict(self.edited) | {len(self) + nth: row for nth, row in other.edited.items()}

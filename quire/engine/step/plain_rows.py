@@ -21,7 +21,7 @@ from quire.core.cache import Cache
 from quire.core.records.request import Int32
 from quire.core.records.span import Span
 from quire.engine.model.packing import Decodes, Int64
-from quire.engine.sampling.sample_table import Columns, SampleTable
+from quire.engine.sampling.sample_table import SampleColumns, SampleTable
 from quire.engine.step.runs.branch import Branch
 from quire.engine.step.runs.step_work import Work
 from quire.engine.step.runs.tenant import Tenant
@@ -66,7 +66,7 @@ class PlainRows:
         self._batch: PlainBatch | None = None  # of all that are ready
         self.known, self.last, self.prompt, self.end = np.zeros((4, max_sequences), np.int32)
         self.heeds_eos, self.has_stops = np.zeros((2, max_sequences), bool)
-        self.columns = Columns(max_sequences)
+        self.columns = SampleColumns(max_sequences)
         self._branch_in: dict[int, Branch] = {}
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ from quire.engine.sampling.chance import uniform  # noqa: E402
 from quire.engine.sampling.params import Sampling  # noqa: E402
 from quire.engine.sampling.sample import broken, choose, log_probs, sample  # noqa: E402
 from quire.engine.sampling.sample_row import SampleRow  # noqa: E402
-from quire.engine.sampling.sample_table import Columns, SampleTable  # noqa: E402
+from quire.engine.sampling.sample_table import SampleColumns, SampleTable  # noqa: E402
 from quire.engine.sampling.token_rules import TokenRules  # noqa: E402
 
 
@@ -267,11 +267,11 @@ def test_the_device_changes_no_token_of_clear_logits() -> None:
 
 
 def test_rows_of_a_table_in_any_order_and_in_parts() -> None:
-    """Columns of answers, taken by place, say what their rows say one by one; whatever stands beside them."""
+    """SampleColumns of answers, taken by place, say what their rows say one by one; whatever stands beside them."""
     kinds = [Sampling(), *(Sampling(temperature=1.3, **fields) for fields in ({}, {"top_k": 4}, {"min_p": 0.1}))]
     kinds += [Sampling(temperature=1e-40, top_p=0.5), Sampling(temperature=0.9, top_p=0.3, top_k=2**31 - 1)]
     rules = TokenRules(Sampling(logit_bias={3: 5.0}), np.empty(0, np.int32), ())
-    columns = Columns(40)
+    columns = SampleColumns(40)
     rows = [SampleRow(kinds[nth % 6], 2**64 - 1 - nth, nth % 3, 5 * nth) for nth in range(40)]
     for nth, row in enumerate(rows):
         columns.put(nth, row.sampling, row.seed, row.branch)
