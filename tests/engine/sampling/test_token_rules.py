@@ -284,8 +284,8 @@ def test_the_device_changes_no_logit_and_no_token() -> None:
     logits = 3 * torch.randn(len(rows), VOCAB, generator=torch.Generator().manual_seed(4))
     here, there = logits.clone(), logits.cuda()
     assert sample(there, rows) == sample(here, rows)
-    edit(here, rows)
-    edit(there, rows)
+    edit(here, list(enumerate(rows)))
+    edit(there, list(enumerate(rows)))
     assert torch.allclose(here, there.cpu(), atol=1e-5)
     tokens = [row % VOCAB for row in range(len(rows))]
     both = [logprobs_of(table, tokens, [3] * len(rows)) for table in (logits, logits.cuda())]
