@@ -102,6 +102,18 @@ def check_places(engine: Engine) -> None:
         assert (branch in found) or (delivered and branch.sequence is None), f"{branch.run}: a branch is nowhere"
         assert delivered == (place_of(engine, branch) in ("held", "elsewhere"))
         assert (branch.sequence is None) == (branch not in holders(engine))
+    check_plain(engine)
+
+
+def check_plain(engine: Engine) -> None:
+    """Every ready branch is among the plain rows or the special ones, and the arrays say what the branch does."""
+    queues = engine.scheduler.queues
+    rows, special = queues.plain.ready, list(queues.special)
+    branches = queues.plain.branches_in(rows)
+    assert set(branches) == {branch for branch in queues.ready if branch.is_plain} == set(queues.ready) - set(special)
+    for row, branch in zip(rows.tolist(), branches, strict=True):
+        assert branch.sequence is not None and branch.sequence.row == row
+        assert queues.plain.known[row] == branch.length and queues.plain.last[row] == branch.tokens[-1]
 
 
 def finish(engine: Engine, most: int = MOST_STEPS) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from quire.core.records.errors import InputError, StateError, say, shown
 from quire.core.records.request import Int32
-from quire.core.sequences.rows import Sequences, check_landed, rows_of, sequences_of, wrong_rows
+from quire.core.sequences.rows import Sequences, check_landed, check_live, rows_of, sequences_of, wrong_rows
 from quire.core.state.registry import Registry
 from quire.core.state.sequence import Sequence, own_row, running_of
 from quire.core.state.setup import Setup
@@ -37,9 +37,7 @@ def commit_batch(
 def _commit_known(registry: Registry, rows: Int32, numbers: Int32 | None, new: Int32) -> Int32:
     """Tokens that a step has made are known from now on, if all that it computed can be committed with them."""
     store = registry.setup.store
-    live = {sequence.row for sequence in registry.sequences.values()}
-    if len(np.unique(rows)) != len(rows) or not live.issuperset(rows.tolist()):
-        raise wrong_rows(registry, "commit", rows)
+    check_live(registry, "commit", rows)
     known = known_with(store, rows, new)
     marks: Int32 = np.minimum(store.handed[rows], known) if numbers is None else numbers
     for place in np.flatnonzero((marks < 0) | (marks > known))[:1].tolist():
@@ -75,7 +73,9 @@ def new_tokens(tokens: Int32, count: int) -> Int32:
 
 def known_with(store: Store, rows: Int32, new: Int32) -> Int32:
     """Tokens of rows with the new ones."""
-    known: Int32 = store.length[rows] + (new >= 0).cumprod(axis=1, dtype=np.int32).sum(axis=1, dtype=np.int32)
+    there = new >= 0
+    known: Int32 = store.length[rows]
+    known += there[:, 0] if new.shape[1] == 1 else there.cumprod(axis=1, dtype=np.int32).sum(axis=1, dtype=np.int32)
     return known
 
 

@@ -13,7 +13,7 @@ from quire.core.records.errors import InputError, StateError, say, shown
 from quire.core.records.request import Int32
 from quire.core.sequences.commit import add_tokens, commit_rows, known_with, new_tokens, numbers_of
 from quire.core.sequences.release import end_row, release_sequence
-from quire.core.sequences.rows import Sequences, rows_of, sequences_of, wrong_rows
+from quire.core.sequences.rows import Sequences, check_live, rows_of, sequences_of
 from quire.core.sequences.setbacks import Setback, reclaim
 from quire.core.sequences.sharers import let_go_of_failed, with_landing
 from quire.core.sequences.suspend import suspended
@@ -38,9 +38,7 @@ def launch_step(registry: Registry, sequences: Sequences | None) -> LaunchedStep
         rows = np.flatnonzero(store.handed > np.maximum(store.computed, store.launched)).astype(np.int32)
     else:
         rows = rows_of(setup, sequences).copy()
-        live = {sequence.row for sequence in registry.sequences.values()}
-        if len(np.unique(rows)) != len(rows) or not live.issuperset(rows.tolist()):
-            raise wrong_rows(registry, "launch", rows)
+        check_live(registry, "launch", rows)
     starts, ends = np.maximum(store.computed[rows], store.launched[rows]), store.handed[rows]
     for place in np.flatnonzero(starts >= ends)[:1].tolist():
         (idle,) = sequences_of(registry, rows[place : place + 1])
@@ -59,9 +57,10 @@ def commit_step(registry: Registry, step: LaunchedStep, computed: int | Int32 | 
     now = setup.now()  # before the first change: a caller's clock may raise
     numbers = step.ends if computed is None else numbers_of(computed, step.rows)
     new = new_tokens(np.full(len(step.rows), -1, np.int32) if tokens is None else tokens, len(step.rows))
-    valid = flight.valid(step)
-    rows, ends, new = step.rows[valid], step.ends[valid], new[valid]
-    known, numbers = known_with(setup.store, rows, new), numbers[valid]
+    rows, ends, valid = step.rows, step.ends, flight.valid(step)
+    if not valid.all():
+        rows, ends, new, numbers = rows[valid], ends[valid], new[valid], numbers[valid]
+    known = known_with(setup.store, rows, new)
     if flight.ending:  # the last token of a sequence that has ended may not have come
         numbers = np.where(np.isin(rows, list(flight.ending)), np.minimum(numbers, known), numbers).astype(np.int32)
     _check_ran(registry, step, _Ran(rows, ends, numbers, known))
@@ -133,9 +132,11 @@ def _place_of(registry: Registry, step: LaunchedStep, verb: str) -> int:
 def _check_ran(registry: Registry, step: LaunchedStep, ran: _Ran) -> None:
     """What it has computed it was handed out, and is known; a state goes on from all of it, not from a part."""
     over = np.flatnonzero((ran.numbers < 0) | (ran.numbers > np.minimum(ran.ends, ran.known)))
-    ending, last = list(registry.in_flight.ending), registry.in_flight.last
-    goes_on = (ran.numbers < ran.ends) & (last[ran.rows] > step.number) & ~np.isin(ran.rows, ending)
-    short = np.flatnonzero(goes_on if registry.setup.state_groups else goes_on[:0])
+    short = over[:0]
+    if registry.setup.state_groups:
+        ending, last = list(registry.in_flight.ending), registry.in_flight.last
+        goes_on = (ran.numbers < ran.ends) & (last[ran.rows] > step.number) & ~np.isin(ran.rows, ending)
+        short = np.flatnonzero(goes_on)
     if not len(over) and not len(short):
         return
     place = int(over[0] if len(over) else short[0])

@@ -38,6 +38,18 @@ def check_not_ended(registry: Registry, verb: str, rows: Int32) -> None:
         raise wrong_rows(registry, verb, rows)
 
 
+def check_live(registry: Registry, verb: str, rows: Int32) -> None:
+    """These are rows of live sequences, each once. In a usual step no row is looked at by itself."""
+    length, ending = registry.setup.store.length, registry.in_flight.ending
+    if len(rows) and int(rows.min()) >= 0 and (not ending or ending.keys().isdisjoint(rows.tolist())):
+        times = np.bincount(rows)
+        if len(times) <= len(length) and int(times.max()) == 1 and length[rows].all():
+            return
+    live = {sequence.row for sequence in registry.sequences.values()}
+    if len(np.unique(rows)) != len(rows) or not live.issuperset(rows.tolist()):
+        raise wrong_rows(registry, verb, rows)
+
+
 def _in_table(registry: Registry, rows: Int32) -> bool:
     return len(rows) > 0 and 0 <= int(rows.min()) <= int(rows.max()) < registry.setup.config.max_sequences
 

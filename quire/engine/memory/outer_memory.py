@@ -4,7 +4,7 @@ pages of a waiting request. Reports when they have come. Knows no steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -57,7 +57,7 @@ class OuterMemory:
             coming.when_done(self._tell)
         return coming
 
-    def note_computed(self, works: Sequence[Work]) -> None:
+    def note_computed(self, works: Iterable[Work]) -> None:
         """A step has filled pages that cannot be found yet."""
         if self.shared is not None:
             self.shared.note_computed(works)

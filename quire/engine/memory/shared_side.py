@@ -4,7 +4,7 @@ served goes there. Knows the engine's pages; decides nothing about steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,7 +62,7 @@ class SharedSide:
         prompt = len(branch.run.prompt)
         self.shared.publish(replace(branch.request(), reuse_limit=None), edges=(prompt, prompt - 1))
 
-    def note_computed(self, works: Sequence[Work]) -> None:
+    def note_computed(self, works: Iterable[Work]) -> None:
         """With an audit: hash every page that a step has filled, before it can be found."""
         audit = self.shared.audit
         if audit is None:

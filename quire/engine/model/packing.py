@@ -42,6 +42,21 @@ class Segment(NamedTuple):
         return self.start + len(self.tokens)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Decodes:
+    """Sequences that compute one token each, and want its logits: segments in arrays."""
+
+    rows: Int32
+    starts: Int32  # where their tokens stand
+    tokens: Int32
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+NO_DECODES = Decodes(*np.zeros((3, 0), np.int32))
+
+
 class Lane(NamedTuple):
     """One layer group's way to the pages of a step."""
 
@@ -63,6 +78,8 @@ class Packed:
     state_slots: dict[int, Int32]  # by group with states: a slot per segment
     snapshots: dict[int, Writes]  # by group with states: what is written on the way
     wanted: torch.Tensor  # tokens whose logits are wanted
+    rows: Int32  # [segments]: rows of the block tables
+    only_decodes: bool  # every segment is one token, not the first, whose logits are wanted
 
     @property
     def num_tokens(self) -> int:
@@ -80,41 +97,72 @@ class Packed:
         return self.starts + self.counts
 
 
-def pack(cache: Cache, windows: Sequence[int | None], segments: Sequence[Segment], device: torch.device) -> Packed:
-    """Put segments side by side. `windows[group]` is 0 for full attention, None for a group of states."""
-    counts = np.array([len(segment.tokens) for segment in segments], np.int64)
-    starts = np.array([segment.start for segment in segments], np.int64)
-    rows = np.array([segment.row for segment in segments], np.int64)
-    logits = np.array([segment.num_logits for segment in segments], np.int64)
-    offsets = np.zeros(len(segments) + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    ids = np.concatenate([segment.tokens for segment in segments]).astype(np.int64)
-    owner = np.repeat(np.arange(len(segments)), counts)
-    positions = np.arange(offsets[-1]) - offsets[owner] + starts[owner]
+def pack(
+    cache: Cache, windows: Sequence[int | None], segments: Sequence[Segment], device: torch.device,
+    decodes: Decodes = NO_DECODES,
+) -> Packed:  # fmt: skip
+    """Put segments side by side, behind decodes. `windows[group]` is 0 for full attention, None for one of states."""
+    flat = _flat(decodes, segments)
     size = cache.config.block_size
-    columns = int(-(-(starts + counts).max() // size))
-    blocks, places = np.divmod(positions, size)
+    columns = int(flat.positions.max()) // size + 1
+    blocks, places = np.divmod(flat.positions, size)
     place = on_device(places, device)
     lanes: dict[int, Lane] = {}
     states: dict[int, Int32] = {}
     writes: dict[int, Writes] = {}
     for group, window in enumerate(windows):
         if window is None:
-            states[group] = _backed(cache.state_table(group)[rows], "a sequence", "state")
-            writes[group] = _writes(segments, group)
+            states[group] = _backed(cache.state_table(group)[flat.rows], "a sequence", "state")
+            writes[group] = _writes(segments, group, len(decodes))
             continue
-        table = cache.table(group)[rows, :columns]
-        slots = _backed(table[owner, blocks], "a token", "page")
+        table = cache.table(group)[flat.rows, :columns]
+        slots = _backed(table[flat.owner, blocks], "a token", "page")
         lanes[group] = Lane(window, table, on_device(slots.astype(np.int64), device), place)
     return Packed(
-        on_device(ids, device), on_device(positions, device), offsets, starts, lanes, states,
-        writes, on_device(_trailing(offsets[1:], logits), device),
+        on_device(flat.ids, device), on_device(flat.positions, device), flat.offsets, flat.starts, lanes, states,
+        writes, on_device(flat.wanted, device), flat.rows, all(map(is_decode, segments)),
     )  # fmt: skip
 
 
-def _writes(segments: Sequence[Segment], group: int) -> Writes:
-    """States of a group that a step writes on the way, ascending."""
-    snapshotted = ((nth, segment) for nth, segment in enumerate(segments) if segment.snapshots)
+class _Flat(NamedTuple):
+    """All tokens of a step in one row."""
+
+    rows: Int32  # of the segments
+    starts: Int64
+    offsets: Int64
+    owner: Int64  # of each token its segment
+    positions: Int64
+    ids: Int64
+    wanted: Int64
+
+
+def _flat(decodes: Decodes, segments: Sequence[Segment]) -> _Flat:
+    """Decodes, then segments."""
+    starts, ids = decodes.starts.astype(np.int64), decodes.tokens.astype(np.int64)
+    if not segments:
+        each = np.arange(len(decodes) + 1)
+        return _Flat(decodes.rows, starts, each, each[:-1], starts, ids, each[:-1])
+    ones = np.ones(len(decodes), np.int64)
+    rows = np.concatenate([decodes.rows, np.array([segment.row for segment in segments], np.int32)])
+    starts = np.concatenate([starts, np.array([segment.start for segment in segments], np.int64)])
+    counts = np.concatenate([ones, np.array([len(segment.tokens) for segment in segments], np.int64)])
+    logits = np.concatenate([ones, np.array([segment.num_logits for segment in segments], np.int64)])
+    ids = np.concatenate([ids, *(segment.tokens for segment in segments)]).astype(np.int64)
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    owner = np.repeat(np.arange(len(rows)), counts)
+    positions = np.arange(offsets[-1]) - offsets[owner] + starts[owner]
+    return _Flat(rows, starts, offsets, owner, positions, ids, _trailing(offsets[1:], logits))
+
+
+def is_decode(segment: Segment) -> bool:
+    """One token, not the first, whose logits are wanted."""
+    return len(segment.tokens) == segment.num_logits == 1 and segment.start > 0 and not segment.snapshots
+
+
+def _writes(segments: Sequence[Segment], group: int, before: int) -> Writes:
+    """States of a group that a step writes on the way, ascending; so many decodes are before the segments."""
+    snapshotted = ((nth, segment) for nth, segment in enumerate(segments, start=before) if segment.snapshots)
     return {
         nth: [(one.position - segment.start, one.slot) for one in segment.snapshots if one.group == group]
         for nth, segment in snapshotted

@@ -52,6 +52,7 @@ class Pages:
                 for number, size in _pool_sizes(config, 0)
             ]
         self.arenas = [own[pool][:-1] for pool in config.pool_of]
+        self.device = own[0].device  # a module of transformers looks through all of its parts to say where it is
         self.kv: dict[int, torch.Tensor] = {}
         self.states: dict[int, StateView] = {}
         for group, (shape, arena) in enumerate(zip(model.shapes, self.arenas, strict=True)):

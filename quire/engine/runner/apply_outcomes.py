@@ -6,7 +6,7 @@ Unusable -> fail, forget                      Scored -> hold; with the last of i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from quire.core.cache import Cache
 from quire.engine.runner.live_runs import LiveRuns
@@ -14,7 +14,7 @@ from quire.engine.sampling.sample import NO_TOKEN
 from quire.engine.step.fork_beams import Forks, choose_beams, given_up
 from quire.engine.step.outcomes import Emitted, Outcome, Scored, Split, Unusable, emitted, ends_with
 from quire.engine.step.queues import Queues
-from quire.engine.step.runs.branch import Answer, Run
+from quire.engine.step.runs.branch import Answer, Branch, Finish, Run
 
 BROKEN = "the model's logits have a NaN, or no finite maximum: check its weights and its precision"
 NONE_LEFT = "its fields leave no token to go on with: allow more, or forbid less"
@@ -53,7 +53,6 @@ class OutcomeLoop:
                 self._runs.fail(run, (branch.mask and branch.mask.error) or NONE_LEFT)
                 return
             branch.append([token])
-            answer.tokens.append(token)
             if logprobs:
                 answer.logprobs.append(logprobs[place - 1])
             if finish is None and branch.mask is not None and branch.mask.complete:
@@ -68,9 +67,32 @@ class OutcomeLoop:
         if answer.finish is None:
             self._queues.go_on(branch)
             return
+        self._end(branch)
+
+    def apply_plain(self, branches: Sequence[Branch], tokens: list[int], finishes: Mapping[int, Finish]) -> None:
+        """A token more of each answer, and why some end with it, by place. The others stay in their queues."""
+        for place, (branch, token) in enumerate(zip(branches, tokens, strict=True)):
+            run = branch.run
+            if run.done:
+                continue  # as above
+            branch.made.append(token)
+            finish = finishes.get(place)
+            if finish is None and run.listener is None:
+                continue
+            answer = run.answers[branch.index]
+            answer.finish = finish
+            stops = self._runs.tell(run, branch.index, [token])
+            if finish is None and not stops:
+                continue
+            if not run.done:  # by the listener
+                answer.finish = finish or "stop"
+                self._end(branch)
+
+    def _end(self, branch: Branch) -> None:
+        """Its answer is complete."""
         self._runs.end(branch)
-        if not run.branches:
-            self._runs.finish(run)
+        if not branch.run.branches:
+            self._runs.finish(branch.run)
 
     def _split(self, split: Split) -> None:
         """The prompt is computed: every answer goes its own way from here."""

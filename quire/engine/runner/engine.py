@@ -30,7 +30,7 @@ from quire.engine.memory.outer_memory import OuterMemory
 from quire.engine.model.attention import AttentionStep
 from quire.engine.model.graphs.decode_graphs import PackedRows, graphs_for
 from quire.engine.model.layers import KvShape, Model
-from quire.engine.model.packing import Packed, Segment, pack
+from quire.engine.model.packing import NO_DECODES, Packed, Segment, pack
 from quire.engine.model.pages import Pages
 from quire.engine.runner.apply_outcomes import OutcomeLoop
 from quire.engine.runner.live_runs import LiveRuns
@@ -57,6 +57,7 @@ from quire.engine.setup.submission import (
 )
 from quire.engine.step.advance import Advance
 from quire.engine.step.fork_beams import Forks
+from quire.engine.step.plain_rows import PlainBatch
 from quire.engine.step.plan_runner import PlanRunner
 from quire.engine.step.runs.beam import beams_of
 from quire.engine.step.runs.branch import Branch, Listener, Run
@@ -245,22 +246,24 @@ class Engine:
         watch.mark("schedule")
         self._settle(turn)
         watch.mark("moves")
-        if not (self.runs or turn.works or turn.refused):
+        if not (self.runs or turn.num_tokens or turn.refused):
             return None  # the last step was read, and all has ended with it
-        works, num_tokens = list(turn.works.values()), turn.num_tokens
+        works, batch, num_tokens = list(turn.works.values()), self._batch(turn), turn.num_tokens
         if num_tokens > self.config.max_num_tokens:
             fact = f"{num_tokens} tokens are due, max_num_tokens is {self.config.max_num_tokens}"
             raise StateError(say("a step", fact, "this is a fault of the scheduler: report it"))
-        if works:
-            packed = self._pack([work.segment() for work in works])
+        if num_tokens:
+            packed = self._pack([work.segment() for work in works], batch)
             watch.mark("pack")
-            self.in_flight.launch(works, packed, self._run)
+            self.in_flight.launch(works, batch, packed, self._run)
             watch.mark("model")
             self.in_flight.read_late()
             watch.mark("advance")
         if turn.must_read:
             self.in_flight.read_all()
-        report = StepReport(num_tokens, len(works), len(turn.admitted), len(self.scheduler.waiting), watch.seconds)
+        report = StepReport(
+            num_tokens, len(works) + len(batch), len(turn.admitted), len(self.scheduler.waiting), watch.seconds
+        )
         self.stats.add(report)
         return report
 
@@ -276,7 +279,8 @@ class Engine:
                     self.fail(branch.run, f"{in_words(refusal, self.cache.config)}; {LESS}")
             for branch in [one for one in turn.works if one.run.done]:
                 del turn.works[branch]
-            if turn.works or turn.refused or not self.runs:
+            turn.rows = self.scheduler.queues.plain.still_ready(turn.rows)
+            if turn.num_tokens or turn.refused or not self.runs:
                 return turn
             if len(self.in_flight):
                 self.in_flight.read_all()
@@ -321,10 +325,17 @@ class Engine:
         else:
             del turn.works[branch]
 
-    def _pack(self, segments: list[Segment]) -> Packed | PackedRows:
-        if self.graphs is not None and self.graphs.takes(segments):
-            return self.graphs.pack(segments)
-        return pack(self.cache, self._windows, segments, self.model.device)
+    def _batch(self, turn: Turn) -> PlainBatch:
+        """Its plain rows: those that have kept their pages."""
+        plain = self.scheduler.queues.plain
+        turn.rows = plain.still_ready(turn.rows)
+        return plain.batch(turn.rows)
+
+    def _pack(self, segments: list[Segment], batch: PlainBatch | None = None) -> Packed | PackedRows:
+        decodes = NO_DECODES if batch is None else self.scheduler.queues.plain.decodes(batch)
+        if self.graphs is not None and self.graphs.takes(decodes, segments):
+            return self.graphs.pack(decodes, segments)
+        return pack(self.cache, self._windows, segments, self.pages.device, decodes)
 
     def _run(self, packed: Packed | PackedRows) -> torch.Tensor:
         """Logits of the wanted tokens, [wanted, vocabulary]."""

@@ -13,10 +13,23 @@ _FAR, _NEAR, _LAST, _SPARE = np.uint64(30), np.uint64(27), np.uint64(31), np.uin
 
 def uniform(seeds: Sequence[int], branches: Sequence[int], positions: Sequence[int]) -> NDArray[np.float64]:
     """Numbers in [0, 1) with 53 random bits, the same on every machine; one per place of the three lists."""
-    words = np.zeros(len(seeds), np.uint64)
-    for parts in (seeds, branches, positions):  # the splitmix64 step, once per part; it counts modulo 2**64
-        words = words + np.array(parts, np.uint64) + _STEP
-        words = (words ^ (words >> _FAR)) * _FIRST
-        words = (words ^ (words >> _NEAR)) * _SECOND
-        words ^= words >> _LAST
-    return (words >> _SPARE) / float(1 << 53)
+    return uniform_at(begun(seeds, branches), np.array(positions, np.uint64))
+
+
+def begun(seeds: Sequence[int], branches: Sequence[int]) -> NDArray[np.uint64]:
+    """The part of a hash that is the same for all positions of an answer."""
+    return _mixed(_mixed(np.zeros(len(seeds), np.uint64), np.array(seeds, np.uint64)), np.array(branches, np.uint64))
+
+
+def uniform_at(words: NDArray[np.uint64], positions: NDArray[np.integer]) -> NDArray[np.float64]:
+    """The numbers of these positions, from what was begun."""
+    return (_mixed(words, positions.astype(np.uint64)) >> _SPARE) / float(1 << 53)
+
+
+def _mixed(words: NDArray[np.uint64], parts: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The splitmix64 step, once per part; it counts modulo 2**64."""
+    words = words + parts + _STEP
+    words = (words ^ (words >> _FAR)) * _FIRST
+    words = (words ^ (words >> _NEAR)) * _SECOND
+    words ^= words >> _LAST
+    return words

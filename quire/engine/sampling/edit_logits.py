@@ -22,10 +22,10 @@ Values = NDArray[np.float32]
 Place = tuple[int, NDArray[np.integer], float | Values]  # row, token ids, a number for all or for each
 
 
-def edit(logits: torch.Tensor, rows: Sequence[SampleRow]) -> None:
-    """Change float32 `logits` [rows, vocabulary] in place."""
-    _apply_masks(logits, {nth: row.mask for nth, row in enumerate(rows) if row.mask is not None})
-    ruled = [(nth, row, row.rules) for nth, row in enumerate(rows) if row.rules is not None]
+def edit(logits: torch.Tensor, rows: Sequence[tuple[int, SampleRow]]) -> None:
+    """Change some rows of float32 `logits` [rows, vocabulary] in place; each is given with its number."""
+    _apply_masks(logits, {nth: row.mask for nth, row in rows if row.mask is not None})
+    ruled = [(nth, row, row.rules) for nth, row in rows if row.rules is not None]
     _keep_allowed(logits, [(nth, rules) for nth, _, rules in ruled if rules.allowed is not None])
     flat = logits.view(-1)
     forbidden = [(nth, rules.forbidden(row.answer)) for nth, row, rules in ruled]

@@ -12,15 +12,13 @@ from collections.abc import Sequence
 import torch
 
 from quire.core.records.errors import InputError, say
-from quire.engine.sampling.chance import uniform
 from quire.engine.sampling.edit_logits import edit
-from quire.engine.sampling.params import Sampling
 from quire.engine.sampling.sample_row import SampleRow
+from quire.engine.sampling.sample_table import CHANCE, MIN_P, TEMPERATURE, TOP_K, TOP_P, Draws, SampleTable
 from quire.engine.tensors.on_device import on_device
 
 HEAD = 256  # tokens looked at first for top-k and top-p: almost always enough, and far cheaper than a full sort
 WIDER = 16  # times as many, when they are not
-COLDEST, HOTTEST = 1e-30, 1e30  # temperatures beyond them are these: float32 could not divide by others
 NO_TOKEN = -1  # instead of a token, where rules leave none
 BROKEN = -2  # and where the logits have a NaN, or no finite maximum
 
@@ -30,40 +28,41 @@ def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
     if logits.dim() != 2 or logits.shape[0] != len(rows):
         fact = f"the logits have shape {tuple(logits.shape)}"
         raise InputError(say(f"sample {len(rows)} tokens", fact, "pass one row of logits per token"))
-    tokens: list[int] = choose(logits, rows).tolist()
+    tokens: list[int] = choose(logits, SampleTable.of(rows)).tolist()
     _refuse([nth for nth, token in enumerate(tokens) if token == BROKEN])
     return tokens
 
 
-def choose(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
-    """The same on the device of `logits`, BROKEN where they are not numbers. The host only waits for top-p."""
-    if not rows:
+def choose(logits: torch.Tensor, wanted: SampleTable) -> torch.Tensor:
+    """The same on the device of `logits`, BROKEN where they are not numbers. The host only waits for top-p.
+
+    What rows are drawn by goes there in one copy; greedy ones need none.
+    """
+    if not len(wanted):
         return torch.empty(0, dtype=torch.int64, device=logits.device)
     best = logits.max(dim=-1)
-    tokens, bad = best.indices, ~best.values.isfinite()
-    special = [nth for nth, row in enumerate(rows) if row.sampling.temperature or row.edited]
-    if special:
-        places = on_device(special, logits.device)
+    tokens, bad = best.indices, ~(best.values.abs() < torch.inf)
+    if wanted.edited or wanted.columns.numbers[TEMPERATURE].any():
+        draws = Draws(wanted)
+        numbers = on_device(draws.numbers, logits.device)
+        places = numbers[-1].long()
         some = logits[places].float()
         if logits.device.type != "cpu" or bool(bad.any()):
             some.masked_fill_(bad[places][:, None], 0)  # whatever is chosen there is thrown away
-        tokens[places] = _chosen(some, [rows[nth] for nth in special])
+        tokens[places] = _chosen(some, draws, numbers)
     return tokens.masked_fill(bad, BROKEN)
 
 
-def _chosen(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
+def _chosen(logits: torch.Tensor, draws: Draws, numbers: torch.Tensor) -> torch.Tensor:
     """Tokens of rows that are edited or by chance; `logits` is a copy that may be changed."""
-    if not any(row.edited for row in rows):
-        return _drawn(logits, rows)
-    edit(logits, rows)
+    if not draws.edited:
+        return _drawn(logits, draws, numbers)
+    edit(logits, draws.edited)
     best, tokens = logits.max(dim=-1)
     none_left = best == -torch.inf
     logits.masked_fill_(none_left[:, None], 0)  # whatever is drawn there is thrown away
-    by_chance = [nth for nth, row in enumerate(rows) if not row.sampling.greedy]
-    if by_chance:
-        places = on_device(by_chance, logits.device)
-        some = logits if len(by_chance) == len(rows) else logits[places]
-        tokens[places] = _drawn(some, [rows[nth] for nth in by_chance])
+    if count := draws.num_drawn:
+        tokens[:count] = _drawn(logits[:count], draws, numbers[:, :count])
     return torch.where(none_left, NO_TOKEN, tokens)
 
 
@@ -86,39 +85,37 @@ def _refuse(rows: list[int]) -> None:
         raise InputError(say("sample tokens from logits", fact, "check the model's weights and its precision"))
 
 
-def _drawn(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
+def _drawn(logits: torch.Tensor, draws: Draws, numbers: torch.Tensor) -> torch.Tensor:
     """Tokens drawn by inverse CDF, in the order of token ids: noise in near-equal logits cannot swap two of them."""
-    weights = _weights(logits, rows)
-    cut = [nth for nth, row in enumerate(rows) if row.sampling.top_k or row.sampling.top_p < 1]
-    if cut:
-        places = on_device(cut, logits.device)
-        kept = _kept(logits[places], weights[places], [rows[nth].sampling for nth in cut])
-        weights[places] = torch.where(kept, weights[places], 0)
+    weights = _weights(logits, numbers, bool(draws.numbers[MIN_P].any()))
+    if count := draws.num_cut:
+        kept = _kept(logits[:count], weights[:count], draws, numbers[:, :count])
+        weights[:count].masked_fill_(~kept, 0)
     sums = weights.cumsum(dim=-1)
     mass = sums[:, -1:]
-    _, seeds, branches, positions, *_ = zip(*rows, strict=True)
-    chance = on_device(uniform(seeds, branches, positions), logits.device)[:, None]
-    target = (chance * mass).long().minimum(mass - 1)
+    target = (numbers[CHANCE, :, None] * mass).long().minimum(mass - 1)
     return torch.searchsorted(sums, target, right=True).flatten()
 
 
-def _weights(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
+def _weights(logits: torch.Tensor, numbers: torch.Tensor, some_least: bool) -> torch.Tensor:
     """softmax(logits / temperature) up to a factor, as int64 whose row sums do not overflow; 0 below min-p."""
     bits = 62 - logits.shape[-1].bit_length()
-    divisor = _column([min(max(row.sampling.temperature, COLDEST), HOTTEST) for row in rows], logits).float()
+    divisor = numbers[TEMPERATURE, :, None].float()
     shares = torch.exp((logits - logits.amax(dim=-1, keepdim=True)) / divisor)  # of the most likely: 1
     weights = (shares * 2.0**bits).long()
-    if any(row.sampling.min_p for row in rows):
-        least = _column([row.sampling.min_p for row in rows], logits).float()
-        weights = torch.where(shares >= least, weights, 0)
+    if some_least:
+        weights.masked_fill_(shares < numbers[MIN_P, :, None].float(), 0)
     return weights
 
 
-def _kept(logits: torch.Tensor, weights: torch.Tensor, samplings: Sequence[Sampling]) -> torch.Tensor:
+def _kept(logits: torch.Tensor, weights: torch.Tensor, draws: Draws, numbers: torch.Tensor) -> torch.Tensor:
     """Which tokens remain after top-k, then after top-p of what top-k left; among equals the lower ids."""
     vocab = logits.shape[-1]
-    most = _column([min(sampling.top_k or vocab, vocab) for sampling in samplings], logits).long()
-    share = _column([sampling.top_p for sampling in samplings], logits)
+    asked = draws.numbers[TOP_K, : draws.num_cut]
+    most_asked = float(asked.max()) if asked.all() else float("inf")  # 0: all tokens
+    most = numbers[TOP_K, :, None]
+    most = torch.where(most == 0, vocab, most.clamp(max=vocab)).long()
+    share = numbers[TOP_P, :, None]
     size = HEAD
     while True:
         size = min(size, vocab)
@@ -128,15 +125,10 @@ def _kept(logits: torch.Tensor, weights: torch.Tensor, samplings: Sequence[Sampl
         limit = (share * mass).ceil().long().clamp(min=1).minimum(mass)
         count = (torch.searchsorted(sums, limit) + 1).minimum(most)
         enough = (count <= size) & ((most <= size) | (most == vocab))
-        if size == vocab or all(0 < one.top_k <= size for one in samplings) or bool(enough.all()):
+        if size == vocab or most_asked <= size or bool(enough.all()):
             break
         size *= WIDER
     least = head.values.gather(1, count - 1)
     above, equal = logits > least, logits == least
     num_equal = count - above.sum(dim=-1, keepdim=True)
     return above | (equal & (equal.cumsum(dim=-1, dtype=torch.int32) <= num_equal))
-
-
-def _column(numbers: Sequence[float], like: torch.Tensor) -> torch.Tensor:
-    """The numbers as a float64 column on the device of `like`."""
-    return on_device(numbers, like.device, torch.float64)[:, None]

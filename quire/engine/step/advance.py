@@ -13,11 +13,15 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from quire.core.records.request import Int32
 from quire.core.records.span import Span
+from quire.engine.sampling.sample_table import NO_SAMPLES, SampleTable
 from quire.engine.step.outcomes import Outcome, Scored, Split, Unusable, emitted
-from quire.engine.step.read_logits import NextTokens, UnreadTokens, choose_tokens
-from quire.engine.step.runs.branch import NO_DRAFTS, Branch
+from quire.engine.step.plain_rows import PlainBatch
+from quire.engine.step.read_logits import NextTokens, UnreadTokens, Wanted, choose_tokens
+from quire.engine.step.runs.branch import NO_DRAFTS, Branch, Finish
 from quire.engine.step.runs.step_work import Work
 
 
@@ -26,20 +30,38 @@ class Advance:
 
     def __init__(self, eos_ids: frozenset[int]) -> None:
         self._eos_ids = eos_ids
+        self._is_eos = np.zeros(max(eos_ids, default=0) + 2, bool)  # by token id; the last place stands for all behind
+        self._is_eos[list(eos_ids)] = True
         self.num_accepted = 0
 
-    def choose(self, works: Sequence[Work], logits: torch.Tensor) -> UnreadTokens:
-        """The step is on its way; `logits` are those its works wanted, in order."""
-        ends = np.cumsum([work.num_logits for work in works])
-        rows = {work.branch: Span(int(end) - work.num_logits, int(end)) for work, end in zip(works, ends, strict=True)}
-        return choose_tokens([work.branch for work in works if work.num_logits], rows, logits)
+    def choose(self, works: Sequence[Work], logits: torch.Tensor, plain: SampleTable = NO_SAMPLES) -> UnreadTokens:
+        """The step is on its way; `logits` are those of its plain rows, then those its works wanted, in order."""
+        wanted: list[Wanted] = []
+        first = len(plain)
+        for branch, span, count, _ in works:
+            if count:
+                made = span.end - count + 1 - len(branch.run.prompt)
+                wanted.append(Wanted(branch, Span(first, first + count), made))
+                first += count
+        return choose_tokens(wanted, logits, plain)
 
     def begin(self, branch: Branch, first: int | Sequence[int] | torch.Tensor) -> list[Outcome]:
         """It began elsewhere: with its first token, or first tokens, or the logits [1, vocabulary] of its prompt."""
         if isinstance(first, torch.Tensor):
-            read = choose_tokens([branch], {branch: Span(0, 1)}, first).read({branch})
+            made = branch.length - len(branch.run.prompt)
+            read = choose_tokens([Wanted(branch, Span(0, 1), made)], first).read({branch})
             return [*map(Unusable, read.unusable), *self.outcomes(read)]
         return [emitted(branch, [first] if isinstance(first, int) else list(first), self._eos_ids)]
+
+    def finishes(self, batch: PlainBatch, tokens: Int32, full: NDArray[np.bool_]) -> dict[int, Finish]:
+        """Why answers of plain rows end with these tokens, by place; of `full` ones this is the last they may have."""
+        ends: dict[int, Finish] = dict.fromkeys(full.nonzero()[0].tolist(), "length")
+        for place in batch.stops:
+            if tokens[place] in batch.branches[place].run.sampling.stop_ids:
+                ends[place] = "stop"
+        eos = self._is_eos.take(tokens, mode="clip") & batch.heeds_eos
+        ends.update(dict.fromkeys(eos.nonzero()[0].tolist(), "eos"))
+        return ends
 
     def judge(self, branch: Branch, read: NextTokens) -> int:
         """A draft stands when it is what would have been chosen there; how many of the others are to be taken back."""

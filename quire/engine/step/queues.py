@@ -16,7 +16,9 @@ from bisect import insort
 from collections.abc import KeysView, Sequence
 
 from quire.core.cache import Cache
+from quire.engine.model.packing import Int64
 from quire.engine.step.fairness.tenant_rounds import Rounds
+from quire.engine.step.plain_rows import PlainBatch, PlainRows
 from quire.engine.step.runs.branch import NO_DRAFTS, Branch
 
 _log = logging.getLogger("quire.engine")
@@ -32,9 +34,12 @@ class Queues:
         self._ready: dict[Branch, None] = {}
         self._unread: dict[Branch, None] = {}
         self._held: dict[Branch, None] = {}
+        self._special: dict[Branch, None] = {}
+        self.plain = PlainRows(cache, cache.config.max_sequences)  # what is ready and plain, by row
         self.waiting: Sequence[Branch] = self._waiting  # no pages; those of a tenant in its own order
         self.prompts: KeysView[Branch] = self._prompts.keys()  # pages, and prompt tokens to compute
         self.ready: KeysView[Branch] = self._ready.keys()  # pages, and one new token to compute
+        self.special: KeysView[Branch] = self._special.keys()  # those of them that are not plain
         self.unread: KeysView[Branch] = self._unread.keys()  # pages; a step in flight makes the token it waits for
         self.held: KeysView[Branch] = self._held.keys()  # pages; a beam whose mates are not as far
         self.num_preemptions = 0
@@ -76,24 +81,37 @@ class Queues:
 
     def launch(self, branch: Branch) -> None:
         """A step that is on its way makes its next token. It goes on ahead of it, or waits until that is read."""
-        branch.ahead += 1
         self.leave_step(branch)
         self.go_on(branch)
+
+    def launch_plain(self, batch: PlainBatch, starts: Int64) -> int:
+        """The same for all rows of a batch: only those that have no room for one more wait. Returns how many do."""
+        full = self.plain.at_end(batch, starts)
+        for branch in full:
+            self.leave_step(branch)
+            self._unread[branch] = None
+        return len(full)
 
     def leave_step(self, branch: Branch) -> None:
         """Its logits are here: where it goes next depends on them."""
         self._prompts.pop(branch, None)
-        self._ready.pop(branch, None)
+        if branch in self._ready:
+            del self._ready[branch]
+            self._special.pop(branch, None)
+            self.plain.leave(branch)
         self._unread.pop(branch, None)
 
     def go_on(self, branch: Branch) -> None:
         """It has a new token, which the next step computes; without pages it waits for some."""
         if branch.sequence is None:
             self.wait(branch)
-        elif branch.may_go_on:
-            self._ready[branch] = None
-        else:
-            self._unread[branch] = None
+            return
+        ready = branch.may_go_on
+        (self._ready if ready else self._unread)[branch] = None
+        if branch.is_plain:
+            self.plain.write(branch, ready)
+        elif ready:
+            self._special[branch] = None
 
     def hold(self, beam: Branch) -> None:
         """A beam has its scores, and waits for those of its mates."""
@@ -121,7 +139,8 @@ class Queues:
 
     def lose_pages(self, branch: Branch) -> None:
         """Its pages are gone; unless it has just delivered, it waits for new ones."""
-        branch.sequence, branch.drafts, branch.ahead = None, NO_DRAFTS, 0
+        branch.sequence, branch.drafts = None, NO_DRAFTS
+        self.plain.forget(branch)
         delivered = branch in self._held
         self._held.pop(branch, None)
         self.leave_step(branch)
@@ -133,5 +152,6 @@ class Queues:
         branch.end_prefetch()
         self._held.pop(branch, None)
         self.leave_step(branch)
+        self.plain.forget(branch)
         if branch.sequence is None and branch in self._waiting:
             self._end_wait(branch)

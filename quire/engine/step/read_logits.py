@@ -2,7 +2,8 @@
 
     choose_tokens: logits -> tokens, where the model computes      UnreadTokens.read: -> on the host, when it asks
 
-Only `read` waits for the device: a next step may take the tokens before.
+Plain rows come first in a step, a token each, and stay in arrays. Only `read` waits for the device: a next step may
+take the tokens before.
 """
 
 from __future__ import annotations
@@ -12,20 +13,30 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from quire.core.records.request import Int32
 from quire.core.records.span import Span
 from quire.engine.sampling.sample import BROKEN, broken, choose, log_probs
 from quire.engine.sampling.sample_row import SampleRow
+from quire.engine.sampling.sample_table import NO_SAMPLES, SampleTable
 from quire.engine.sampling.token_logprobs import TokenLogprobs, logprobs_of
 from quire.engine.step.runs.branch import Branch
 from quire.engine.tensors.on_device import on_device
 
-LogitRows = dict[Branch, Span]  # which rows of a step's logits are a branch's
+
+class Wanted(NamedTuple):
+    """A branch whose logits are to be looked at one by one."""
+
+    branch: Branch
+    rows: Span  # of the step's logits
+    made: int  # tokens of its answer before the first one chosen, read or not
 
 
 class NextTokens(NamedTuple):
     """What the logits of a step say."""
 
+    plain: Int32  # a token of each plain row
     tokens: dict[Branch, list[int]]  # one per position of a branch; at a fork one per answer
     logprobs: dict[Branch, list[TokenLogprobs]]  # of these tokens, where they were asked for
     scores: dict[Branch, torch.Tensor]  # of beams the log-probabilities of all tokens
@@ -35,15 +46,17 @@ class NextTokens(NamedTuple):
 class UnreadTokens:
     """The tokens of a step, chosen on its device. `tokens` are there, `places` says which a branch's are."""
 
-    __slots__ = ("_branches", "_logits", "_on_host", "_ready", "_rows", "places", "tokens")
+    __slots__ = ("_logits", "_num_plain", "_on_host", "_ready", "_wanted", "places", "tokens")
 
     def __init__(
-        self, branches: Sequence[Branch], rows: LogitRows, logits: torch.Tensor, tokens: torch.Tensor,
+        self, wanted: Sequence[Wanted], logits: torch.Tensor, tokens: torch.Tensor, num_plain: int,
         places: dict[Branch, slice],
     ) -> None:  # fmt: skip
-        kept = any(one.run.keeps_logits or one.run.beams or one.run.sampling.logprobs is not None for one in branches)
-        self._branches, self._rows, self._logits = list(branches), rows, logits if kept else None
-        self.tokens, self.places = tokens, places
+        runs = [one.branch.run for one in wanted]
+        kept = any(run.keeps_logits or run.beams or run.sampling.logprobs is not None for run in runs)
+        self._wanted = {one.branch: one for one in wanted}
+        self._logits = logits.clone() if kept else None  # the next step may be computed in their memory
+        self.tokens, self.places, self._num_plain = tokens, places, num_plain
         self._on_host, self._ready = tokens, None
         if tokens.device.type == "cuda":
             self._on_host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
@@ -52,16 +65,20 @@ class UnreadTokens:
             self._ready.record(torch.cuda.current_stream(tokens.device))
 
     def read(self, wanted: set[Branch]) -> NextTokens:
-        """Wait for the device; what the logits say for these branches."""
+        """Wait for the device; what the logits say for plain rows, and for these branches."""
         if self._ready is not None:
             self._ready.synchronize()
-        ids: list[int] = self._on_host.tolist()
-        branches = [branch for branch in self._branches if branch in wanted]
+        found: NDArray[np.int64] = self._on_host.numpy()
+        plain = found[: self._num_plain].astype(np.int32)
+        if not wanted:
+            return NextTokens(plain, {}, {}, {}, [])
+        ids: list[int] = found.tolist()
+        branches = [branch for branch in self._wanted if branch in wanted]
         unusable = self._unusable(branches, ids)
         failed = {branch.run.id for branch in unusable}
         good = [branch for branch in branches if branch.run.id not in failed]
         tokens = {branch: ids[self.places[branch]] for branch in good if branch in self.places}
-        return NextTokens(tokens, self._logprobs(tokens), self._scores(good), unusable)
+        return NextTokens(plain, tokens, self._logprobs(tokens), self._scores(good), unusable)
 
     def _unusable(self, branches: list[Branch], ids: list[int]) -> list[Branch]:
         beams = [branch for branch in branches if branch.run.beams is not None]
@@ -70,8 +87,11 @@ class UnreadTokens:
             bad = set(broken(self._logits))
         return [
             branch for branch in branches
-            if (BROKEN in ids[self.places[branch]] if branch in self.places else self._rows[branch].start in bad)
+            if (BROKEN in ids[self.places[branch]] if branch in self.places else self._row(branch) in bad)
         ]  # fmt: skip
+
+    def _row(self, branch: Branch) -> int:
+        return self._wanted[branch].rows.start
 
     def _scores(self, branches: list[Branch]) -> dict[Branch, torch.Tensor]:
         """Of beams; and logits where a run keeps them."""
@@ -79,11 +99,11 @@ class UnreadTokens:
             return {}
         for branch in branches:
             if branch.run.keeps_logits:
-                branch.run.logits = self._logits[self._rows[branch].end - 1].float().cpu()
+                branch.run.logits = self._logits[self._wanted[branch].rows.end - 1].float().cpu()
         beams = [branch for branch in branches if branch.run.beams is not None]
         if not beams:
             return {}
-        table = log_probs(self._logits[[self._rows[beam].start for beam in beams]])
+        table = log_probs(self._logits[[self._row(beam) for beam in beams]])
         return dict(zip(beams, table, strict=True))
 
     def _logprobs(self, tokens: dict[Branch, list[int]]) -> dict[Branch, list[TokenLogprobs]]:
@@ -92,36 +112,45 @@ class UnreadTokens:
         if not asked or self._logits is None:
             return {}
         chosen = [max(0, token) for branch in asked for token in tokens[branch]]  # no token: there is no run any more
-        rows = [row for branch in asked for row in _logit_rows(branch, self._rows[branch])]
+        rows = [row for branch in asked for row in _logit_rows(self._wanted[branch])]
         counts = [branch.run.sampling.logprobs or 0 for branch in asked for _ in tokens[branch]]
         logprobs = iter(logprobs_of(self._logits[rows], chosen, counts))
         return {branch: [next(logprobs) for _ in tokens[branch]] for branch in asked}
 
 
-def choose_tokens(branches: Sequence[Branch], rows: LogitRows, logits: torch.Tensor) -> UnreadTokens:
-    """For every branch but beams, whose tokens depend on each other; without waiting for the device."""
-    wanted: list[SampleRow] = []
+def choose_tokens(wanted: Sequence[Wanted], logits: torch.Tensor, plain: SampleTable = NO_SAMPLES) -> UnreadTokens:
+    """For plain rows, whose logits are the first, and every branch but beams, whose tokens depend on each other.
+
+    Without waiting for the device.
+    """
+    count = len(plain)
+    samples: list[SampleRow] = []
     read: list[int] = []
     places: dict[Branch, slice] = {}
-    for branch in branches:
-        if branch.run.beams is None:
-            first = len(wanted)
-            wanted += _sample_rows(branch, len(rows[branch]))
-            read += _logit_rows(branch, rows[branch])
-            places[branch] = slice(first, len(wanted))
-    whole = read == list(range(len(logits)))
-    table = logits if whole or not read else logits[on_device(read, logits.device)]
-    return UnreadTokens(branches, rows, logits, choose(table, wanted), places)
+    for one in wanted:
+        if one.branch.run.beams is None:
+            first = count + len(samples)
+            samples += _sample_rows(one)
+            read += _logit_rows(one)
+            places[one.branch] = slice(first, count + len(samples))
+    table = plain.then(SampleTable.of(samples)) if samples else plain
+    if len(table) and read != list(range(count, len(logits))):
+        logits_read = logits[on_device([*range(count), *read], logits.device)]
+    else:
+        logits_read = logits
+    return UnreadTokens(wanted, logits, choose(logits_read, table), count, places)
 
 
-def _logit_rows(branch: Branch, rows: Span) -> list[int]:
+def _logit_rows(one: Wanted) -> list[int]:
     """Where each of its tokens is chosen: at a fork all from one row."""
+    branch, rows = one.branch, one.rows
     return [rows.start] * branch.run.sampling.n if branch.splits else list(range(rows.start, rows.end))
 
 
-def _sample_rows(branch: Branch, count: int) -> list[SampleRow]:
+def _sample_rows(one: Wanted) -> list[SampleRow]:
     """How its tokens are chosen: behind its answer, behind a token that is not read yet, and behind each draft."""
-    run, made = branch.run, branch.length - len(branch.run.prompt) + branch.ahead
+    branch, made, count = one.branch, one.made, len(one.rows)
+    run = branch.run
     if branch.splits:
         mask = None if branch.mask is None else branch.mask.words()
         return [SampleRow(run.sampling, run.seed, nth, made, run.rules, mask=mask) for nth in range(run.sampling.n)]

@@ -16,6 +16,7 @@ import numpy as np
 
 from quire.core.cache import Cache
 from quire.core.records.plan import Plan
+from quire.core.records.request import Int32
 from quire.core.records.span import Span
 from quire.core.sequences.setbacks import Setback
 from quire.engine.setup.engine_config import EngineConfig
@@ -72,8 +73,21 @@ class Scheduler:
 
     def _decode(self, turn: Turn) -> None:
         """Every ready branch computes its last token, and its drafts where they fit."""
-        ready, kept = self._share_tokens()
-        spare = self._config.max_num_tokens - len(ready)
+        rows, ready, kept = self._share_tokens()
+        if ready:
+            self._decode_special(turn, ready, kept, self._config.max_num_tokens - len(rows) - len(ready))
+        plain = self.queues.plain
+        rows = plain.still_ready(rows)  # others may have had to give way
+        fresh = plain.are_new(rows)
+        num_fresh = np.count_nonzero(fresh)
+        if num_fresh in (0, len(rows)):  # as in most steps
+            self._grow_plain(turn, rows, bool(num_fresh))
+        else:
+            self._grow_plain(turn, rows[fresh], True)
+            self._grow_plain(turn, rows[~fresh], False)
+
+    def _decode_special(self, turn: Turn, ready: list[Branch], kept: int, spare: int) -> None:
+        """Those that are not plain: all with equally many drafts in one call."""
         if any(branch.run.sampling.drafts for branch in ready):
             ready.sort(key=lambda one: (self.rounds.token_key(one.run), one.age))
             if self.prompts or self.waiting:
@@ -87,8 +101,8 @@ class Scheduler:
             if not turn.must_read:
                 self._grow(turn, [branch for branch, one in zip(ready, kinds, strict=True) if one == kind])
 
-    def _share_tokens(self) -> tuple[list[Branch], int]:
-        """Who decodes, and tokens kept for prompts.
+    def _share_tokens(self) -> tuple[Int32, list[Branch], int]:
+        """Who decodes, plain rows and others, and tokens kept for prompts.
 
         Where prompts lacked tokens in the last step, no tenant decodes beyond its share of this one at their expense.
         """
@@ -96,7 +110,7 @@ class Scheduler:
         self._lacking = []
         tenants = {branch.run.tenant for branch in (*self.ready, *self.prompts, *lacking)} if lacking else ()
         if len(tenants) < 2:
-            return list(self.ready), 0
+            return self.queues.plain.ready, list(self.queues.special), 0
         budget = self._config.max_num_tokens
         share = max(1, budget // len(tenants))
         ranks, first, beyond = Counter[Tenant](), list[Branch](), list[Branch]()
@@ -108,7 +122,10 @@ class Scheduler:
             wanted[branch.run.tenant] += branch.length - (branch.sequence.ran if branch.sequence else 0)
         kept = sum(min(count, max(0, share - ranks[tenant])) for tenant, count in wanted.items())
         kept = min(kept, budget - len(first))
-        return first + beyond[: budget - len(first) - kept], kept
+        going = first + beyond[: budget - len(first) - kept]
+        special = [branch for branch in going if branch in self.queues.special]
+        rows = [one.sequence.row for one in going if one.sequence is not None and one not in self.queues.special]
+        return np.array(rows, np.int32), special, kept
 
     def _kept_from_drafts(self) -> int:
         """Tokens of a step with which a prompt can always go on: a block, or what must not be cut."""
@@ -138,9 +155,24 @@ class Scheduler:
             elif not self._make_room(turn, some[-1]):
                 branches = some[:-1]  # another's pages come back later: it waits
         for branch in some:
-            extra, start = len(branch.drafts), branch.length + branch.ahead - 1
+            assert branch.sequence is not None
+            extra, end = len(branch.drafts), branch.sequence.ran
             self.num_drafts += extra
-            turn.works[branch] = Work(branch, Span(start, start + 1 + extra), 1 + extra)
+            turn.works[branch] = Work(branch, Span(end - 1 - extra, end), 1 + extra)
+
+    def _grow_plain(self, turn: Turn, rows: Int32, fresh: bool) -> None:
+        """The same for plain rows, whose tokens are all new or none."""
+        plain = self.queues.plain
+        while len(rows := plain.still_ready(rows)) and not turn.must_read:
+            plan = self._cache.grow(rows, plain.last[rows] if fresh else None)
+            if plan is not None:
+                self._plans.carry(plan)
+                turn.rows = rows if not len(turn.rows) else np.concatenate([turn.rows, rows])
+                return
+            if turn.in_flight:
+                turn.must_read = True
+            elif not self._make_room(turn, plain.branches_in(rows[-1:])[0]):
+                rows = rows[:-1]  # another's pages come back later: it waits
 
     def _hand_out(self, branches: list[Branch]) -> Plan | None:
         """New tokens and drafts, or only a place: the token is there, or follows when its step is committed."""
@@ -157,6 +189,7 @@ class Scheduler:
             return False
         self.queues.preempt(victim)
         turn.works.pop(victim, None)
+        turn.rows = self.queues.plain.still_ready(turn.rows)
         return True
 
     def give_way(self, turn: Turn) -> bool:

@@ -13,7 +13,7 @@ from quire.engine import Engine, Run, Sampling  # noqa: E402
 from quire.engine.step.draft import lookup  # noqa: E402
 from quire.engine.step.outcomes import Emitted, Outcome, Scored, Split, Unusable, emitted, ends_with  # noqa: E402
 
-from ..steps import assert_exact, finish, open_engine, plain, step, words  # noqa: E402
+from ..steps import assert_exact, finish, open_engine, plain, step, tokens_of, words  # noqa: E402
 from .test_engine import POISON, poisoned  # noqa: E402
 
 EOS = frozenset({2})
@@ -73,7 +73,8 @@ def test_a_step_returns_an_outcome_for_each_branch_that_has_logits() -> None:
     assert [type(outcome) for outcome in found] == [Unusable, Emitted, Split, Scored]
     assert [outcome.branch.run for outcome in found] == [bad, *runs]
     assert isinstance(found[2], Split) and len(found[2].tokens) == 2
-    assert [type(outcome) for outcome in outcomes_of(engine)] == [Emitted] * 3 + [Scored] * 2
+    assert [type(outcome) for outcome in outcomes_of(engine)] == [Scored] * 2  # the others are plain rows now
+    assert [len(tokens) for run in runs[:2] for tokens in tokens_of(run)] == [2] * 3
     finish(engine)
     assert bad.error is not None
     assert_exact("llama", runs)

@@ -16,8 +16,9 @@ from quire.core.records.errors import InputError  # noqa: E402
 from quire.engine.sampling import sample as sampler  # noqa: E402
 from quire.engine.sampling.chance import uniform  # noqa: E402
 from quire.engine.sampling.params import Sampling  # noqa: E402
-from quire.engine.sampling.sample import broken, log_probs, sample  # noqa: E402
+from quire.engine.sampling.sample import broken, choose, log_probs, sample  # noqa: E402
 from quire.engine.sampling.sample_row import SampleRow  # noqa: E402
+from quire.engine.sampling.sample_table import SampleColumns, SampleTable  # noqa: E402
 from quire.engine.sampling.token_rules import TokenRules  # noqa: E402
 
 
@@ -263,3 +264,24 @@ def test_the_device_changes_no_token_of_clear_logits() -> None:
     assert sum(a != b for a, b in zip(there, here, strict=True)) <= 1  # exp may differ in its last bit
     alone = [sample(logits[nth : nth + 1].cuda(), [row])[0] for nth, row in enumerate(rows)]
     assert alone == there
+
+
+def test_rows_of_a_table_in_any_order_and_in_parts() -> None:
+    """SampleColumns of answers, taken by place, say what their rows say one by one; whatever stands beside them."""
+    kinds = [Sampling(), *(Sampling(temperature=1.3, **fields) for fields in ({}, {"top_k": 4}, {"min_p": 0.1}))]
+    kinds += [Sampling(temperature=1e-40, top_p=0.5), Sampling(temperature=0.9, top_p=0.3, top_k=2**31 - 1)]
+    rules = TokenRules(Sampling(logit_bias={3: 5.0}), np.empty(0, np.int32), ())
+    columns = SampleColumns(40)
+    rows = [SampleRow(kinds[nth % 6], 2**64 - 1 - nth, nth % 3, 5 * nth) for nth in range(40)]
+    for nth, row in enumerate(rows):
+        columns.put(nth, row.sampling, row.seed, row.branch)
+    logits = 3 * torch.randn(52, 300, generator=torch.Generator().manual_seed(4))
+    places = np.random.default_rng(0).permutation(40)
+    edited = [SampleRow(kinds[nth % 6], nth, 0, nth, rules if nth % 2 else None) for nth in range(12)]
+    table = SampleTable(columns.take(places), 5 * places).then(SampleTable.of(edited))
+    one_by_one = [rows[place] for place in places.tolist()] + edited
+    assert choose(logits, table).tolist() == sample(logits, one_by_one)
+    assert len(table) == 52 and sorted(table.edited) == list(range(41, 52, 2))
+    assert [sample(logits[nth : nth + 1], [row]) for nth, row in enumerate(one_by_one)] == [
+        [token] for token in sample(logits, one_by_one)
+    ]

@@ -90,13 +90,13 @@ def test_fields_do_what_they_mean_all_in_one_batch() -> None:
             wanted.append(plain(logits[len(rows)].tolist(), row, prompt))
             rows.append(row)
     before = logits.clone()
-    edit(logits, rows)
+    edit(logits, list(enumerate(rows)))
     assert torch.allclose(logits, torch.tensor(wanted), atol=1e-5)
     changed = [not torch.equal(one, other) for one, other in zip(logits, before, strict=True)]
     assert sum(changed) > len(rows) // 2
     alone = before.clone()
     for nth, row in enumerate(rows):
-        edit(alone[nth : nth + 1], [row])
+        edit(alone[nth : nth + 1], [(0, row)])
     assert torch.equal(alone, logits)
 
 
@@ -284,8 +284,8 @@ def test_the_device_changes_no_logit_and_no_token() -> None:
     logits = 3 * torch.randn(len(rows), VOCAB, generator=torch.Generator().manual_seed(4))
     here, there = logits.clone(), logits.cuda()
     assert sample(there, rows) == sample(here, rows)
-    edit(here, rows)
-    edit(there, rows)
+    edit(here, list(enumerate(rows)))
+    edit(there, list(enumerate(rows)))
     assert torch.allclose(here, there.cpu(), atol=1e-5)
     tokens = [row % VOCAB for row in range(len(rows))]
     both = [logprobs_of(table, tokens, [3] * len(rows)) for table in (logits, logits.cuda())]

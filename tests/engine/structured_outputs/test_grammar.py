@@ -105,7 +105,7 @@ def test_masks_of_a_batch() -> None:
         for token in tokens:
             mask[token // 32] |= np.uint32(1 << token % 32)
     rows = [SampleRow(Sampling(), 0, 0, 0, mask=mask.view(np.int32)) for mask in masks]
-    edit(logits, [rows[0], SampleRow(Sampling(), 0, 0, 0), rows[1]])
+    edit(logits, [(0, rows[0]), (2, rows[1])])
     assert torch.equal(logits[1], before[1])
     for nth, tokens in ((0, allowed[0]), (2, allowed[1])):
         assert set(torch.isfinite(logits[nth]).nonzero().flatten().tolist()) == tokens

@@ -22,7 +22,7 @@ from quire.engine.model.attention import OwnForward
 from quire.engine.model.graphs.device_tables import DeviceTables
 from quire.engine.model.graphs.fixed_step import FixedStep
 from quire.engine.model.layers import Model
-from quire.engine.model.packing import Int64, Segment
+from quire.engine.model.packing import Decodes, Int64, Segment, is_decode
 from quire.engine.model.pages import Pages
 from quire.engine.tensors.progress_bar import progress_bar
 
@@ -45,17 +45,23 @@ class PackedRows:
     """A decoding step, on its way to the device: one token of each row."""
 
     step: FixedStep
-    num_tokens: int
+    rows: Int32  # of the block tables
+    starts: Int64  # where each token stands
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens it computes."""
+        return len(self.rows)
 
     @property
     def ids(self) -> torch.Tensor:
         """Tokens, on the device; one that the host does not know yet is written there."""
-        return self.step.ids[: self.num_tokens]
+        return self.step.ids[: len(self.rows)]
 
     @property
     def offsets(self) -> Int64:
         """Of each row's token among the ids."""
-        return np.arange(self.num_tokens + 1)
+        return np.arange(len(self.rows) + 1)
 
 
 class DecodeGraphs:
@@ -71,24 +77,22 @@ class DecodeGraphs:
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._cuda = model.device.type == "cuda"
         self._pool = torch.cuda.graph_pool_handle() if self._cuda else None
+        self._last = torch.empty(0)
         self.num_replays = 0
 
-    def takes(self, segments: Sequence[Segment]) -> bool:
+    def takes(self, decodes: Decodes, segments: Sequence[Segment]) -> bool:
         """Each computes one token and wants its logits; and the model has no hooks: a graph would not call them."""
-        return (
-            not self._forward.has_hooks
-            and len(segments) <= self.sizes[-1]
-            and all(len(one.tokens) == 1 and one.num_logits == 1 and not one.snapshots for one in segments)
-        )
+        few = len(decodes) + len(segments) <= self.sizes[-1]
+        return few and all(map(is_decode, segments)) and not self._forward.has_hooks
 
-    def pack(self, segments: Sequence[Segment]) -> PackedRows:
-        """Such segments; what has changed in the cache's tables goes along."""
-        step = self._steps[next(size for size in self.sizes if size >= len(segments))]
-        ids = np.array([one.tokens[0] for one in segments], np.int32)
-        starts = np.array([one.start for one in segments], np.int32)
-        rows = np.array([one.row for one in segments], np.int32)
+    def pack(self, decodes: Decodes, segments: Sequence[Segment]) -> PackedRows:
+        """Such decodes and segments; what has changed in the cache's tables goes along."""
+        some = np.array([(one.tokens[0], one.start, one.row) for one in segments], np.int32).reshape(-1, 3).T
+        both = np.concatenate([(decodes.tokens, decodes.starts, decodes.rows), some], axis=1)
+        ids, starts, rows = np.ascontiguousarray(both)
+        step = self._steps[next(size for size in self.sizes if size >= len(rows))]
         self._fill(step, step.numbers_of(ids, starts, rows, self._tables.changes(step.room)))
-        return PackedRows(step, len(segments))
+        return PackedRows(step, rows, starts.astype(np.int64))
 
     def _fill(self, step: FixedStep, numbers: Int32) -> None:
         """One copy, queued behind the step before; its pinned memory is not used again before it has run."""
@@ -96,10 +100,12 @@ class DecodeGraphs:
         step.numbers.copy_(some.pin_memory() if self._cuda else some, non_blocking=True)
 
     def run(self, packed: PackedRows) -> torch.Tensor:
-        """Logits of its rows, [rows, vocabulary]; they are there until the next step of this size is launched."""
+        """Logits of its rows, [rows, vocabulary]; in memory that the next step uses again."""
         step = packed.step
         if not self._cuda:
+            self._last.fill_(torch.nan)  # as a graph writes there again
             step.compute()
+            self._last = step.logits
         else:
             if step.size not in self._graphs:
                 self._capture(step)

@@ -16,12 +16,14 @@ how many sequences a tenant may have.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from types import MappingProxyType
 
 from quire.engine.step.runs.branch import Branch, Run
 from quire.engine.step.runs.step_work import Work
 from quire.engine.step.runs.tenant import Tenant, Together, TokenKey
 
 REACH = 8  # rounds: the most that a tenant may be ahead of the others, or behind them
+NO_TOKENS: Mapping[Tenant, int] = MappingProxyType({})
 MOST_DEBTS = 1024  # tenants remembered that left while they were ahead
 
 
@@ -75,9 +77,11 @@ class Rounds:
         tenant.time = max(tenant.time, self.now // self.quantum * self.quantum)
         tenant.since = branch.run.arrival
 
-    def spend(self, works: Iterable[Work]) -> None:
-        """A step has computed these."""
-        total = 0
+    def spend(self, works: Iterable[Work], tokens: Mapping[Tenant, int] = NO_TOKENS) -> None:
+        """A step has computed these, and so many tokens of tenants."""
+        total = sum(tokens.values())
+        for tenant, count in tokens.items():
+            tenant.time += count
         for work in works:
             count = len(work.span)
             work.branch.run.tenant.time += count

@@ -142,34 +142,59 @@ class Branch:
     """Tokens of one answer in the making, behind its prompt. `sequence` is its hold on pages; None while it waits."""
 
     __slots__ = (
-        "_buffer", "ahead", "drafts", "id", "index", "length", "log_probs", "mask", "prefetch", "prepared", "run",
-        "sequence",
+        "_begun", "_buffer", "_filled", "drafts", "id", "index", "log_probs", "made", "mask", "prefetch", "prepared",
+        "run", "sequence",
     )  # fmt: skip
 
     def __init__(self, run: Run, index: int, id: Hashable, tokens: Int32) -> None:
         self.run = run
         self.index = index  # which answer it makes
         self.id = id  # of its sequence
-        self.length = len(tokens)
-        self._buffer = np.empty(self.length + max(16, run.sampling.max_tokens), np.int32)
-        self._buffer[: self.length] = tokens
+        self._begun = len(run.prompt)
+        # What it has made: the tokens of its answer themselves. Which beams become an answer is not known yet.
+        self.made = run.answers[index].tokens if run.beams is None else tokens[self._begun :].tolist()
+        self._filled = len(tokens)  # of the buffer; the rest of what was made follows when somebody asks
+        self._buffer = np.empty(self._filled + max(16, run.sampling.max_tokens), np.int32)
+        self._buffer[: self._filled] = tokens
         self.sequence: Sequence | None = None
         self.prepared: Prepared | None = None  # its next claim, while it waits
         self.prefetch: BranchPrefetch | None = None  # pages on their way, while it waits for the first time
         self.drafts: Int32 = _NONE  # guessed tokens that this step computes beside its last one
         self.mask: TokenMask | None = None  # what may come next; None: anything
         self.log_probs: torch.Tensor | None = None  # a beam's, while it waits for the others
-        self.ahead = 0  # tokens behind `length` that steps in flight make: not read yet
+
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and answer so far."""
+        return self._begun + len(self.made)
+
+    @property
+    def ahead(self) -> int:
+        """Tokens behind `length` that steps in flight make, not read yet. What it was handed out has been launched."""
+        if self.sequence is None:
+            return 0
+        return max(0, self.sequence.ran + 1 - self.length - len(self.drafts))
 
     @property
     def tokens(self) -> Int32:
         """Prompt and answer so far (a view)."""
-        return self._buffer[: self.length]
+        length, filled = self.length, self._filled
+        if filled < length:
+            if length > len(self._buffer):
+                self._buffer = np.concatenate([self._buffer, np.empty(length, np.int32)])
+            self._buffer[filled:length] = self.made[filled - self._begun :]
+            self._filled = length
+        return self._buffer[:length]
 
     @property
     def answer(self) -> Int32:
         """The answer so far (a view)."""
-        return self._buffer[len(self.run.prompt) : self.length]
+        return self.tokens[self._begun :]
+
+    @property
+    def last_token(self) -> int:
+        """The last of its tokens."""
+        return self.made[-1] if self.made else int(self._buffer[self._begun - 1])
 
     @property
     def age(self) -> tuple[int, int, int]:
@@ -193,6 +218,12 @@ class Branch:
         )  # fmt: skip
 
     @property
+    def is_plain(self) -> bool:
+        """Its next token takes its last one and nothing else, and only a token is wanted of it: see `plain_rows`."""
+        run = self.run
+        return run.sampling.logprobs is None and not run.keeps_logits and not self.needs_tokens
+
+    @property
     def may_go_on(self) -> bool:
         """Its next token can be computed: its last was read, or need not be, and its answer has room for one more."""
         if not self.ahead:
@@ -210,10 +241,7 @@ class Branch:
 
     def append(self, tokens: list[int]) -> None:
         """New tokens of the answer."""
-        if self.length + len(tokens) > len(self._buffer):
-            self._buffer = np.concatenate([self._buffer, np.empty(len(self._buffer), np.int32)])
-        self._buffer[self.length : self.length + len(tokens)] = tokens
-        self.length += len(tokens)
+        self.made.extend(tokens)
         if self.mask is not None:
             for token in tokens:
                 self.mask.accept(token)

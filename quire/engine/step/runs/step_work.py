@@ -7,12 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from quire.core.admission.batch import Snapshot
+from quire.core.records.request import Int32
 from quire.core.records.span import Span
 from quire.core.state.claim import Refusal
 from quire.engine.model.packing import Segment
 from quire.engine.step.runs.branch import Branch
 
 NOT_READ = np.zeros(1, np.int32)
+NO_ROWS = np.empty(0, np.int32)
 
 
 class Work(NamedTuple):
@@ -44,18 +46,19 @@ class RefusedBranch(NamedTuple):
 class Turn:
     """One step, decided: what to compute, and which branches can never run."""
 
-    __slots__ = ("admitted", "in_flight", "made_way", "must_read", "passed_over", "refused", "works")
+    __slots__ = ("admitted", "in_flight", "made_way", "must_read", "passed_over", "refused", "rows", "works")
 
     def __init__(self, *, in_flight: bool = False) -> None:
         self.in_flight = in_flight  # earlier steps have not been read: pages that branches give up now come back later
         self.must_read = False  # it lacks what comes back when they have been
         self.passed_over = 0  # waiting branches whose pages were on their way when it was decided
         self.made_way = False  # some lost their pages to one that could not come in before
-        self.works: dict[Branch, Work] = {}
+        self.rows: Int32 = NO_ROWS  # plain ones, that compute a token each; those still ready when it is packed
+        self.works: dict[Branch, Work] = {}  # of all others
         self.admitted: list[Branch] = []
         self.refused: list[RefusedBranch] = []
 
     @property
     def num_tokens(self) -> int:
         """Tokens it computes."""
-        return sum(len(work.span) for work in self.works.values())
+        return len(self.rows) + sum([len(work.span) for work in self.works.values()])
