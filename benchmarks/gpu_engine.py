@@ -19,9 +19,14 @@ import numpy as np
 import torch
 
 from quire.engine import Engine, EngineConfig, Sampling, from_module
+from quire.trace.read.trace import read_trace
 
 VOCABULARY = 32_000
-ROWS = ("decode", "shared", "first", "mix")
+ROWS = ("decode", "shared", "first", "mix", "host", "sample")
+SCALE = 8  # of the sample's prompts: a block of 512 tokens becomes one of 64
+MEMORY = {  # of the sample: pages of 16 tokens on the device and in host memory, and whether anything is reused
+    "no reuse": (4_000, 0, False), "reuse": (4_000, 0, True), "reuse, host memory": (4_000, 8_000, True),
+}  # fmt: skip
 
 
 def model(layers: int) -> Any:
@@ -105,7 +110,8 @@ class Bench:
         kernels = [one for one in seen.key_averages() if one.device_type == torch.autograd.DeviceType.CUDA]
         kernels.sort(key=lambda one: -one.self_device_time_total)
         total = sum(one.self_device_time_total for one in kernels)
-        print(f"   20 steps of {count}: {took / 20 * 1e3:.2f} ms each (profiled), kernels {total / 20e3:.2f} ms")
+        idle = 1 - total / 1e6 / took
+        print(f"   20 steps of {count}: {took / 20 * 1e3:.2f} ms each, kernels {total / 20e3:.2f} ms, idle {idle:.0%}")
         for one in kernels[:14]:
             print(f"   {one.self_device_time_total / 20e3:7.3f} ms {one.count / 20:6.1f} x  {one.key[:110]}")
         self.engine.drain()
@@ -139,6 +145,64 @@ class Bench:
             print(f"mix, temperature {temperature}: {sum(outputs) / took:8.0f} tokens/s   {self.where()}", flush=True)
 
 
+def host(made: Any, times: int) -> None:
+    """First token of 8,000 whose pages are in host memory, since others have pushed them out."""
+    config = EngineConfig(
+        1_100, 2_200, block_size=16, max_num_tokens=8192, max_sequences=8, max_length=8448, eviction="lru"
+    )
+    with Engine(made, config) as engine:
+        engine.warm_up()
+        time.sleep(30)  # host memory is pinned meanwhile
+        bench = Bench(engine, times, False)
+        one, text, took = [Sampling(max_tokens=1, ignore_eos=True)], bench.prompt(8000), []
+        bench.seconds([text], one)
+        for _ in range(1 + times):
+            bench.seconds([bench.prompt(8000)], one)
+            bench.seconds([bench.prompt(8000)], one)
+            took.append(bench.seconds([text], one))
+        counts = engine.cache.stats()
+        megabytes = 500 * engine.cache.config.groups[0].page_bytes / 1e6
+        best = min(took[1:])
+        print(
+            f"first token of 8,000 from host memory: {best * 1e3:.1f} ms for {megabytes:.0f} MB "
+            f"({megabytes / best / 1e3:.1f} GB/s with all around it), {counts.onboarded} pages brought up", flush=True,
+        )  # fmt: skip
+
+
+def sample(made: Any) -> None:
+    """The 1,000 recorded requests that ship with Quire, scaled down, 64 at a time."""
+    trace = read_trace("sample")
+    dice = np.random.default_rng(2)
+    blocks = dice.integers(3, VOCABULARY, (1 + max(int(one.parts.max()) for one in trace), 512 // SCALE))
+    prompts = [[int(token) for token in blocks[one.parts].reshape(-1)[: max(1, one.length // SCALE)]] for one in trace]
+    outputs = [max(1, one.output // 2) for one in trace]
+    total = sum(map(len, prompts)) + sum(outputs)
+    for name, (device, below, reuse) in MEMORY.items():
+        config = EngineConfig(
+            device, below, block_size=16, max_num_tokens=4096, max_sequences=64, max_length=16_384, reuse=reuse
+        )
+        with Engine(made, config) as engine:
+            engine.warm_up()
+            if below:
+                time.sleep(30)  # host memory is pinned meanwhile
+            runs = [
+                engine.submit(prompt, Sampling(max_tokens=output, ignore_eos=True))
+                for prompt, output in zip(prompts, outputs, strict=True)
+            ]
+            steps, began = [], time.perf_counter()
+            while True:
+                mark = time.perf_counter()
+                if engine.step() is None:
+                    break
+                steps.append(1e3 * (time.perf_counter() - mark))
+            took = time.perf_counter() - began
+            reused, marks = sum(run.reused for run in runs), np.percentile(steps, [50, 95, 99])
+            print(
+                f"sample, {name}: {total / took:8.0f} tokens/s, {took:.1f} s, {reused / sum(map(len, prompts)):.1%} of "
+                f"prompts reused; steps p50 {marks[0]:.2f}, p95 {marks[1]:.2f}, p99 {marks[2]:.2f} ms", flush=True,
+            )  # fmt: skip
+
+
 def main() -> None:
     """Make an engine and print a line for each row."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -156,15 +220,21 @@ def main() -> None:
         overlap=options.overlap,
     )  # fmt: skip
     began = time.perf_counter()
-    engine = Engine(model(options.layers), config)
+    made = model(options.layers)
+    engine = Engine(made, config)
     engine.warm_up()
     print(f"{engine!r}, graphs {options.graphs}, overlap {options.overlap}: {time.perf_counter() - began:.1f} s")
     bench = Bench(engine, options.times, options.profile)
     if "decode" in options.rows:
         bench.decode(options.counts, options.output)
     for name in options.rows:
-        if name != "decode":
+        if name in ("shared", "first", "mix"):
             getattr(bench, name)()
+    engine.close()
+    if "host" in options.rows:
+        host(made, options.times)
+    if "sample" in options.rows:
+        sample(made)
 
 
 if __name__ == "__main__":
