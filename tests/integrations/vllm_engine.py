@@ -200,7 +200,7 @@ def among_others(ours: dict[str, Any]) -> dict[str, Any]:
 
 
 def workload(args: argparse.Namespace) -> list[tuple[str, list[int], int, bool]]:
-    """Prompts that share beginnings: name, tokens, how many to generate, whether it is aborted."""
+    """Prompts that share beginnings, or come again cut to whole blocks: name, tokens, answer, whether it is aborted."""
     rng = random.Random(args.seed)
     roots = [[rng.randrange(3, 500) for _ in range(rng.choice([96, 200, 320]))] for _ in range(6)]
     lengths = [4, 12, 40] if args.model == "smollm2" else [5, 40, 120]
@@ -208,6 +208,9 @@ def workload(args: argparse.Namespace) -> list[tuple[str, list[int], int, bool]]
     for nth in range(args.requests):
         prompt = rng.choice(roots)[: rng.randrange(40, 330)]
         prompt = prompt + [rng.randrange(3, 500) for _ in range(rng.randrange(1, 60))]
+        if made and rng.random() < 0.25:  # one that was here, of whole blocks
+            prompt = rng.choice(made)[1]
+            prompt = prompt[: max(BLOCK, len(prompt) // BLOCK * BLOCK)]
         made.append((f"r{nth}", prompt, rng.choice(lengths), args.abort and rng.random() < 0.15))
     return made
 
