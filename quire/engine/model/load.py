@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,6 +24,10 @@ from quire.engine.model.folders import TOKENIZER_FILES, checked, first_line, wro
 from quire.engine.model.forward.families import decoder_of
 from quire.engine.model.forward.parts import Unfit
 from quire.engine.model.layers import Model, places_of, shapes_of
+
+if TYPE_CHECKING:  # on a CPU they are not imported
+    from quire.engine.model.forward.decoder import Decoder
+    from quire.engine.model.kernels.choice import Kernels
 
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # said, or transformers would ask
 FORWARDS = ("auto", "own", "transformers")

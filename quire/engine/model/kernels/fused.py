@@ -70,7 +70,11 @@ def act_of(function: Any) -> Act | None:
     if name in ("SiLU", "SiLUActivation"):
         return "silu"
     inner = getattr(function, "act", None)
-    if isinstance(inner, partial) and inner.func is torch.nn.functional.gelu and inner.keywords == {"approximate": "tanh"}:
+    if (
+        isinstance(inner, partial)
+        and inner.func is torch.nn.functional.gelu
+        and inner.keywords == {"approximate": "tanh"}
+    ):
         return "gelu_tanh"
     return None
 

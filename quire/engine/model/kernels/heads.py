@@ -143,7 +143,7 @@ def place_heads(
     weight = qkv if norm is None else norm.weight
     data = _Data(
         qkv, qkv.stride(0), *angles, weight, where[0], odd(where[0].stride(0)), where[1],
-        k, *k.stride()[:3], v, *v.stride()[:3], q,
+        k, *steps_of(k), v, *steps_of(v), q,
     )  # fmt: skip
     options = {"num_warps": max(1, HEADS * shape.room // 256), "enable_fp_fusion": False}
     with torch.cuda.device(qkv.get_device()):
@@ -200,7 +200,9 @@ def _place_heads(data: tensor, shape: constexpr) -> None:
     tl.store(q_at, low, mask=is_q)
     tl.store(q_at + shape.half, high, mask=is_q)
     is_k = turned & (nth >= shape.heads)[:, None] & inside & (slot >= 0)
-    k_at = data.k + slot * data.k_slot + place * data.k_token + (nth[:, None] - shape.heads) * data.k_head + dims[None, :]
+    k_at = (
+        data.k + slot * data.k_slot + place * data.k_token + (nth[:, None] - shape.heads) * data.k_head + dims[None, :]
+    )
     tl.store(k_at, low, mask=is_k)
     tl.store(k_at + shape.half, high, mask=is_k)
     is_v = (nth >= both)[:, None] & inside & (slot >= 0)
