@@ -22,7 +22,7 @@ def decode(
     starts: torch.Tensor,
     *,
     rule: Rule,
-    splits: int | None = None,  # noqa: ARG001  # nothing is split here
+    splits: int | None = None,  # nothing is split here
 ) -> torch.Tensor:
     """Attention of one token per row; see decode.py."""
     out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
@@ -41,7 +41,7 @@ def attend(
     starts: torch.Tensor,
     *,
     rule: Rule,
-    max_query: int,  # noqa: ARG001  # there are no tiles
+    max_query: int,  # there are no tiles
 ) -> torch.Tensor:
     """Attention of many tokens per row; see prompt.py."""
     out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)

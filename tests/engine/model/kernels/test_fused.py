@@ -15,7 +15,7 @@ pytest.importorskip("transformers")
 
 from quire.core.split import LayerPlace  # noqa: E402
 from quire.engine import Engine, EngineConfig, Sampling, from_module  # noqa: E402
-from quire.engine.model.attention import AttentionStep, OwnForward, fused_step  # noqa: E402
+from quire.engine.model.attention import OwnForward  # noqa: E402
 from quire.engine.model.forward.families import decoder_of  # noqa: E402
 from quire.engine.model.kernels.choice import IN_TRITON, PLAIN, Kernels  # noqa: E402
 from quire.engine.model.kernels.fused import FusedDecoder, act_of, fits  # noqa: E402
@@ -109,4 +109,3 @@ def test_activations_and_dtypes() -> None:
     module.model.layers[1].self_attn.q_norm.float()
     module.model.layers[1].self_attn.k_norm.float()
     assert not fits(decoder_of(module)), "its product would be float32"
-    assert AttentionStep and fused_step
