@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from quire.engine.model.forward.decoder import Decoder
     from quire.engine.model.kernels.choice import Kernels
 
+if TYPE_CHECKING:  # on a CPU they are not imported
+    from quire.engine.model.forward.decoder import Decoder
+    from quire.engine.model.kernels.choice import Kernels
+
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # said, or transformers would ask
 FORWARDS = ("auto", "own", "transformers")
 _ONE_AT_A_TIME = RLock()  # what is silenced belongs to the whole process: two at once would put back each other's

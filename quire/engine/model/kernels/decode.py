@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from quire.engine.model.kernels.in_triton import bring, check_place, interpreted, odd, power, processors
-from quire.engine.model.kernels.rules import LOG2E, Rule, check_pages
+from quire.engine.model.kernels.rules import LOG2E, Rule, check_pages, steps_of
 
 TILE_BYTES = 16 << 10  # of a tile of keys
 LEAST_TILE, MOST_TILE = 16, 128
@@ -105,7 +105,7 @@ def decode(
         parts = torch.empty((*q.shape[:2], shape.splits, shape.dim), dtype=torch.float32, device=q.device)
         levels = torch.empty(parts.shape[:3], dtype=torch.float32, device=q.device)
     data = _Data(
-        q, q.stride(0), q.stride(1), k, *k.stride()[:3], v, *v.stride()[:3], table, odd(table.stride(0)), starts,
+        q, q.stride(0), q.stride(1), k, *steps_of(k), v, *steps_of(v), table, odd(table.stride(0)), starts,
         out, parts, levels,
     )  # fmt: skip
     attend, add_up = _kernels()
@@ -156,7 +156,7 @@ def _attend(data: tensor, shape: constexpr) -> None:
     start = tl.load(data.starts + row)
     near, tiles, share = _share(start, shape)
     first, last = near + split * share, near + tl.minimum((split + 1) * share, tiles)
-    if shape.splits > 1:
+    if shape.splits > 1:  # noqa: SIM102  # the compiler joins no constant with a number
         if first >= last:
             return
     nth, dims = tl.arange(0, shape.rows), tl.arange(0, shape.wide)

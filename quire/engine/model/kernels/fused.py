@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.functional import embedding
+from torch.nn.functional import embedding, gelu
 
 from quire.engine.model.forward.decoder import Decoder, Layer
 from quire.engine.model.forward.parts import GatedMlp, RmsNorm
@@ -69,11 +69,7 @@ def act_of(function: Any) -> Act | None:
     if name in ("SiLU", "SiLUActivation"):
         return "silu"
     inner = getattr(function, "act", None)
-    if (
-        isinstance(inner, partial)
-        and inner.func is torch.nn.functional.gelu
-        and inner.keywords == {"approximate": "tanh"}
-    ):
+    if isinstance(inner, partial) and (inner.func, inner.keywords) == (gelu, {"approximate": "tanh"}):
         return "gelu_tanh"
     return None
 

@@ -20,6 +20,7 @@ import torch
 
 from quire.engine.model.forward.parts import RmsNorm, Rotary
 from quire.engine.model.kernels.in_triton import bring, check_place, interpreted, odd, power
+from quire.engine.model.kernels.rules import steps_of
 
 HEADS = 8  # that a program turns
 PLACES = 512  # of an angle's kernel
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class ByTable(NamedTuple):
-    """Where KV of a decoded token goes: token r is row r of a block table, at starts[r]; negative starts are padding."""
+    """Where KV of a decoded token goes: token r is row r of a table, at starts[r]; negative starts are padding."""
 
     table: torch.Tensor  # int32 [tokens, columns]
     starts: torch.Tensor  # int32 [tokens]
@@ -143,7 +144,7 @@ def place_heads(
     weight = qkv if norm is None else norm.weight
     data = _Data(
         qkv, qkv.stride(0), *angles, weight, where[0], odd(where[0].stride(0)), where[1],
-        k, *k.stride()[:3], v, *v.stride()[:3], q,
+        k, *steps_of(k), v, *steps_of(v), q,
     )  # fmt: skip
     options = {"num_warps": max(1, HEADS * shape.room // 256), "enable_fp_fusion": False}
     with torch.cuda.device(qkv.get_device()):
@@ -200,13 +201,13 @@ def _place_heads(data: tensor, shape: constexpr) -> None:
     tl.store(q_at, low, mask=is_q)
     tl.store(q_at + shape.half, high, mask=is_q)
     is_k = turned & (nth >= shape.heads)[:, None] & inside & (slot >= 0)
-    k_at = (
-        data.k + slot * data.k_slot + place * data.k_token + (nth[:, None] - shape.heads) * data.k_head + dims[None, :]
-    )
+    k_at = data.k + slot * data.k_slot + place * data.k_token
+    k_at += (nth[:, None] - shape.heads) * data.k_head + dims[None, :]
     tl.store(k_at, low, mask=is_k)
     tl.store(k_at + shape.half, high, mask=is_k)
     is_v = (nth >= both)[:, None] & inside & (slot >= 0)
-    v_at = data.v + slot * data.v_slot + place * data.v_token + (nth[:, None] - both) * data.v_head + dims[None, :]
+    v_at = data.v + slot * data.v_slot + place * data.v_token
+    v_at += (nth[:, None] - both) * data.v_head + dims[None, :]
     tl.store(v_at, low, mask=is_v)
     tl.store(v_at + shape.half, high, mask=is_v)
 

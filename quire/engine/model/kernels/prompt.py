@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from quire.engine.model.kernels.in_triton import bring, check_place, interpreted, odd, power
-from quire.engine.model.kernels.rules import LOG2E, Rule, check_pages
+from quire.engine.model.kernels.rules import LOG2E, Rule, check_pages, steps_of
 
 TILE_BYTES = 16 << 10  # of a tile of keys: three stages of K and V fit into shared memory, for heads of up to 512 bytes
 SUM_BYTES = 64 << 10  # of the sums of a tile of queries, in float32: they are kept in registers
 LEAST_TILE, MOST_KEYS, MOST_ROWS = 16, 128, 128  # tensor cores take no tile below 16 x 16
+WARPS, WARPS_WIDE = 4, 8  # of a program; the second where its sums fill more registers than four warps have
+OPTIONS = {"num_stages": 3}
 
 tl: Any = None  # these three come with Triton
 multiply: Any = None
@@ -98,13 +100,13 @@ def attend(
         return out
     shape = _shape(q, k, max_query, rule)
     data = _Data(
-        q, *q.stride()[:2], k, *k.stride()[:3], v, *v.stride()[:3],
+        q, q.stride(0), q.stride(1), k, *steps_of(k), v, *steps_of(v),
         table, odd(table.stride(0)), offsets, starts, odd(len(starts)), out,
     )  # fmt: skip
-    options = {"num_warps": 8 if shape.rows * shape.wide >= 128 * 128 else 4, "num_stages": 3}
+    warps = WARPS_WIDE if 4 * shape.rows * max(shape.wide, shape.keys) >= SUM_BYTES else WARPS
     grid = (k.shape[2], len(q) // shape.queries + len(starts))
     with torch.cuda.device(q.get_device()):  # launches go to the current device; -1, of a CPU tensor, changes nothing
-        _kernel()[grid](data, shape, **options)
+        _kernel()[grid](data, shape, num_warps=warps, **OPTIONS)
     return out
 
 
@@ -185,7 +187,7 @@ def _find(data: tensor, tile: tensor, shape: constexpr) -> Any:
 
 
 def _walk(data: tensor, lane: tensor, so_far: tensor, span: tensor, shape: constexpr, edge: constexpr) -> Any:
-    """Some tiles of keys, added up. Scores are in base 2, since that exponential is an instruction; sums are float32."""
+    """Some tiles of keys, added up in float32. Scores are in base 2, since that exponential is an instruction."""
     row, head, low, high, q, position = lane
     best, total, sums = so_far
     first, last = span

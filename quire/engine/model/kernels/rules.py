@@ -21,6 +21,12 @@ class Rule(NamedTuple):
     sinks: int = 0
 
 
+def steps_of(pages: torch.Tensor) -> tuple[int, int, int]:
+    """Strides of slots, of tokens and of heads."""
+    slot, token, head, _ = pages.stride()
+    return slot, token, head
+
+
 def check_pages(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, index: tuple[torch.Tensor, ...]) -> None:
     """Refuse what a kernel would read wrongly."""
     if not (q.ndim == 3 and k.ndim == v.ndim == 4 and k.shape == v.shape and q.shape[2] == k.shape[3]):

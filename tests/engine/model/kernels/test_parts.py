@@ -38,12 +38,12 @@ def norm_of(*shape: int, dtype: torch.dtype, scale_first: bool, seed: int = 5) -
     return RmsNorm(1 + weight, 1e-6, scale_first)
 
 
-def nearly(ours: torch.Tensor, theirs: torch.Tensor, places: int = 4) -> None:
-    """Most numbers are equal, and none is further off than some last places."""
+def nearly(ours: torch.Tensor, theirs: torch.Tensor, places: int = 4, share: float = 0.002) -> None:
+    """Most numbers are equal, a share of them perhaps not, and none is further off than some last places."""
     ulp = ULP[ours.dtype]
     torch.testing.assert_close(ours, theirs, rtol=places * ulp, atol=places * ulp)
     if ours.dtype != torch.float32:
-        assert (ours != theirs).sum() <= 0.002 * ours.numel() + 1
+        assert (ours != theirs).sum() <= share * ours.numel() + 1
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -69,7 +69,8 @@ def test_sums_and_norms(dtype: torch.dtype, width: int, kind: str) -> None:
 def test_gated(dtype: torch.dtype, act: Act, width: int) -> None:
     gate_up = numbers(3, 2 * width, dtype=dtype) * 4
     gate_up[0, :4] = torch.tensor([-80.0, 80.0, 0.0, -30.0], dtype=dtype)
-    nearly(gated(gate_up, act), plain.gated(gate_up, act), 16)
+    share = 0.05 if act == "gelu_tanh" else 0.002  # 1 + tanh of large negative numbers is all rounding
+    nearly(gated(gate_up, act), plain.gated(gate_up, act), 16, share)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
