@@ -8,9 +8,11 @@ Knows no scheduler; which steps are made of single tokens is `takes`.
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +21,7 @@ import torch
 from quire.core.cache import Cache
 from quire.core.records.request import Int32
 from quire.engine.model.attention import OwnForward
+from quire.engine.model.folders import first_line
 from quire.engine.model.graphs.device_tables import DeviceTables
 from quire.engine.model.graphs.fixed_step import FixedStep
 from quire.engine.model.layers import Model
@@ -74,10 +77,10 @@ class DecodeGraphs:
         most = cache.config.max_sequences
         self.sizes = sorted({*(size for size in FIRST_SIZES if size < most), *range(EVERY, most, EVERY), most})
         self._steps = {size: FixedStep(model, pages, self._tables, size) for size in self.sizes}
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[int, torch.cuda.CUDAGraph | None] = {}
         self._cuda = model.device.type == "cuda"
         self._pool = torch.cuda.graph_pool_handle() if self._cuda else None
-        self._last = torch.empty(0)
+        self._last = torch.empty(0, device=model.device)
         self.num_replays = 0
 
     def takes(self, decodes: Decodes, segments: Sequence[Segment]) -> bool:
@@ -102,14 +105,15 @@ class DecodeGraphs:
     def run(self, packed: PackedRows) -> torch.Tensor:
         """Logits of its rows, [rows, vocabulary]; in memory that the next step uses again."""
         step = packed.step
-        if not self._cuda:
+        if self._cuda and step.size not in self._graphs:
+            self._graphs[step.size] = self._captured(step)
+        graph = self._graphs.get(step.size)
+        if graph is None:
             self._last.fill_(torch.nan)  # as a graph writes there again
             step.compute()
             self._last = step.logits
         else:
-            if step.size not in self._graphs:
-                self._capture(step)
-            self._graphs[step.size].replay()
+            graph.replay()
         self.num_replays += 1
         return step.logits[: packed.num_tokens]
 
@@ -119,17 +123,34 @@ class DecodeGraphs:
         sizes = [size for size in reversed(self.sizes) if self._cuda and size not in self._graphs]
         with progress_bar("capturing decoding steps", len(sizes), "sizes") as done:
             for size in sizes:
-                self._capture(self._steps[size])
+                self._graphs[size] = self._captured(self._steps[size])
                 done(1)
         _log.info("captured decoding steps of %s rows in %.1f s", self.sizes, time.perf_counter() - began)
 
-    def _capture(self, step: FixedStep) -> None:
-        """Its numbers may be those of a step: computing that more than once changes nothing."""
+    def _captured(self, step: FixedStep) -> torch.cuda.CUDAGraph | None:
+        """None: it could not be captured, and is computed without. Its numbers may be those of a step: computing that
+        more than once changes nothing."""
         with torch.inference_mode():
             for _ in range(WARM_UPS):
                 step.compute()
             torch.cuda.synchronize(step.numbers.device)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                step.compute()
-        self._graphs[step.size] = graph
+            try:
+                with _no_garbage(), torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                    step.compute()
+            except RuntimeError as wrong:
+                _log.warning("decoding steps of %d rows run without a CUDA graph: %s", step.size, first_line(wrong))
+                return None
+        return graph
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Nothing is collected meanwhile: what another engine left behind would give memory back, which ends a capture."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
