@@ -42,7 +42,7 @@ def choose(logits: torch.Tensor, wanted: SampleTable) -> torch.Tensor:
         return torch.empty(0, dtype=torch.int64, device=logits.device)
     best = logits.max(dim=-1)
     tokens, bad = best.indices, ~(best.values.abs() < torch.inf)
-    if wanted.edited or wanted.columns.numbers[TEMPERATURE].any():
+    if wanted.edited or len(wanted.columns.drawn()[0]):
         draws = Draws(wanted)
         numbers = on_device(draws.numbers, logits.device)
         places = numbers[-1].long()

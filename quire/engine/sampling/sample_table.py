@@ -29,23 +29,41 @@ TEMPERATURE, TOP_K, TOP_P, MIN_P, CHANCE = range(5)  # CHANCE: of draws only
 class SampleColumns:
     """Numbers of so many places: what is the same for all tokens of an answer."""
 
-    __slots__ = ("chance", "numbers")
+    __slots__ = ("_drawn", "chance", "numbers")
 
     def __init__(self, places: int) -> None:
         self.numbers = np.zeros((CHANCE, places))
         self.chance = np.zeros(places, np.uint64)
+        self._drawn: tuple[NDArray[np.intp], int] | None = None
 
     def put(self, place: int, sampling: Sampling, seed: int, branch: int) -> None:
         """One answer's."""
-        self.numbers[:, place] = _numbers(sampling)
+        self.numbers[:, place], self._drawn = _numbers(sampling), None
         if sampling.temperature:
             self.chance[place : place + 1] = begun([seed], [branch])
 
     def take(self, places: NDArray[np.integer]) -> SampleColumns:
         """Those of some places, in this order."""
-        taken = object.__new__(SampleColumns)
+        taken = SampleColumns(0)
         taken.numbers, taken.chance = self.numbers[:, places], self.chance[places]
         return taken
+
+    def then(self, other: SampleColumns) -> SampleColumns:
+        """Those of another behind these."""
+        both = SampleColumns(0)
+        both.numbers = np.concatenate([self.numbers, other.numbers], axis=1)
+        both.chance = np.concatenate([self.chance, other.chance])
+        return both
+
+    def drawn(self) -> tuple[NDArray[np.intp], int]:
+        """Places whose tokens are left to chance: first those drawn from some of the tokens only, and how many these
+        are. A batch asks in every step, and it stays the same."""
+        if self._drawn is None:
+            drawn = self.numbers[TEMPERATURE] > 0
+            cut = drawn & ((self.numbers[TOP_K] > 0) | (self.numbers[TOP_P] < 1))
+            places = np.concatenate([np.flatnonzero(cut), np.flatnonzero(drawn & ~cut)])
+            self._drawn = places, int(np.count_nonzero(cut))
+        return self._drawn
 
 
 def _numbers(sampling: Sampling) -> tuple[float, float, float, float]:
@@ -80,11 +98,9 @@ class SampleTable:
             return self
         if not len(self):
             return other
-        columns = object.__new__(SampleColumns)
-        columns.numbers = np.concatenate([self.columns.numbers, other.columns.numbers], axis=1)
-        columns.chance = np.concatenate([self.columns.chance, other.columns.chance])
         edited = dict(self.edited) | {len(self) + nth: row for nth, row in other.edited.items()}
-        return SampleTable(columns, np.concatenate([self.positions, other.positions]), edited)
+        positions = np.concatenate([self.positions, other.positions])
+        return SampleTable(self.columns.then(other.columns), positions, edited)
 
 
 class Draws:
@@ -97,19 +113,17 @@ class Draws:
     __slots__ = ("edited", "num_cut", "num_drawn", "numbers", "rows")
 
     def __init__(self, table: SampleTable) -> None:
-        numbers, edited = table.columns.numbers, table.edited
-        drawn = numbers[TEMPERATURE] > 0
-        cut = drawn & ((numbers[TOP_K] > 0) | (numbers[TOP_P] < 1))
-        greedy = [nth for nth in edited if not drawn[nth]]
-        self.rows = np.concatenate([np.flatnonzero(cut), np.flatnonzero(drawn & ~cut), np.array(greedy, np.intp)])
-        self.num_cut = int(cut.sum())
-        self.num_drawn = len(self.rows) - len(greedy)
+        columns, edited = table.columns, table.edited
+        self.rows, self.num_cut = columns.drawn()
+        self.num_drawn = len(self.rows)
+        if greedy := [nth for nth in edited if not columns.numbers[TEMPERATURE, nth]]:
+            self.rows = np.concatenate([self.rows, np.array(greedy, np.intp)])
         self.edited: list[tuple[int, SampleRow]] = []  # by place in `rows`
         if edited:
             self.edited = [(nth, edited[row]) for nth, row in enumerate(self.rows.tolist()) if row in edited]
-        chance = uniform_at(table.columns.chance[self.rows], table.positions[self.rows])
+        chance = uniform_at(columns.chance[self.rows], table.positions[self.rows])
         # What the device needs, in one copy: the numbers of a table, chance, and which row of the logits it is.
-        self.numbers = np.concatenate([numbers[:, self.rows], chance[None], self.rows[None]])
+        self.numbers = np.concatenate([columns.numbers[:, self.rows], chance[None], self.rows[None]])
 
     def __len__(self) -> int:
         return len(self.rows)

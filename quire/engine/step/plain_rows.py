@@ -111,6 +111,11 @@ class PlainRows:
         """Rows whose next token can be computed."""
         return self._whole().rows
 
+    @property
+    def tenants(self) -> Counter[Tenant]:
+        """How many each tenant has that are ready."""
+        return self._whole().tenants
+
     def still_ready(self, rows: Int32) -> Int32:
         """Those of some rows that still are."""
         if self._batch is not None and rows is self._batch.rows:

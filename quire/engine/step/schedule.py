@@ -108,24 +108,27 @@ class Scheduler:
         """
         lacking = [one for one in self._lacking if not one.run.done and (one.sequence is None or one in self.prompts)]
         self._lacking = []
-        tenants = {branch.run.tenant for branch in (*self.ready, *self.prompts, *lacking)} if lacking else ()
+        plain, special = self.queues.plain, list(self.queues.special)
+        seats = plain.tenants + seats_of(special) if lacking else Counter[Tenant]()
+        tenants = {*seats, *(branch.run.tenant for branch in (*self.prompts, *lacking))} if lacking else ()
         if len(tenants) < 2:
-            return self.queues.plain.ready, list(self.queues.special), 0
+            return plain.ready, special, 0
         budget = self._config.max_num_tokens
         share = max(1, budget // len(tenants))
+        wanted = Counter[Tenant]()
+        for branch in lacking:
+            wanted[branch.run.tenant] += branch.length - (branch.sequence.ran if branch.sequence else 0)
+        kept = sum(min(count, max(0, share - seats[tenant])) for tenant, count in wanted.items())
+        if max(seats.values(), default=0) <= share:
+            return plain.ready, special, min(kept, budget - len(self.ready))
         ranks, first, beyond = Counter[Tenant](), list[Branch](), list[Branch]()
         for branch in sorted(self.ready, key=lambda one: one.age):
             (first if ranks[branch.run.tenant] < share else beyond).append(branch)
             ranks[branch.run.tenant] += 1
-        wanted = Counter[Tenant]()
-        for branch in lacking:
-            wanted[branch.run.tenant] += branch.length - (branch.sequence.ran if branch.sequence else 0)
-        kept = sum(min(count, max(0, share - ranks[tenant])) for tenant, count in wanted.items())
         kept = min(kept, budget - len(first))
         going = first + beyond[: budget - len(first) - kept]
-        special = [branch for branch in going if branch in self.queues.special]
         rows = [one.sequence.row for one in going if one.sequence is not None and one not in self.queues.special]
-        return np.array(rows, np.int32), special, kept
+        return np.array(rows, np.int32), [one for one in going if one in self.queues.special], kept
 
     def _kept_from_drafts(self) -> int:
         """Tokens of a step with which a prompt can always go on: a block, or what must not be cut."""
