@@ -32,6 +32,22 @@ def decode(
     return out
 
 
+def place_and_decode(
+    qkv: torch.Tensor,
+    angles: Turns,
+    norm: RmsNorm | None,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    where: ByTable,
+    *,
+    rule: Rule,
+    splits: int | None = None,
+) -> torch.Tensor:
+    """Heads into their places, and attention of one token per row; see decode.py."""
+    q = place_heads(qkv, angles, norm, k, v, where)
+    return decode(q, k, v, where.table, where.starts, rule=rule, splits=splits)
+
+
 def attend(
     q: torch.Tensor,
     k: torch.Tensor,
