@@ -19,10 +19,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from triton.testing import do_bench_cudagraph
 
 from quire.engine.model.forward.parts import RmsNorm, Rotary
-from quire.engine.model.kernels import decode as decode_file
+from quire.engine.model.kernels import decoding as decode_file
 from quire.engine.model.kernels import plain
 from quire.engine.model.kernels import prompt as prompt_file
-from quire.engine.model.kernels.decode import decode, place_and_decode
+from quire.engine.model.kernels.decoding import decode, place_and_decode
 from quire.engine.model.kernels.gates import gated
 from quire.engine.model.kernels.heads import BySlot, ByTable, place_heads, turns
 from quire.engine.model.kernels.norms import add_norm

@@ -162,7 +162,7 @@ class _Walk:
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, softcap: float
     ) -> torch.Tensor:
         """Output of every query, [tokens, heads, dim]."""
-        from quire.engine.model.kernels.decode import decode
+        from quire.engine.model.kernels.decoding import decode
         from quire.engine.model.kernels.prompt import attend
         from quire.engine.model.kernels.rules import Rule
 

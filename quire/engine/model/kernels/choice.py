@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from quire.engine.model.kernels import decode, gates, heads, norms, plain, prompt
+from quire.engine.model.kernels import decoding, gates, heads, norms, plain, prompt
 
 
 class Kernels(NamedTuple):
@@ -21,7 +21,9 @@ class Kernels(NamedTuple):
     gated: Callable[..., torch.Tensor]
 
 
-IN_TRITON = Kernels(decode.place_and_decode, prompt.attend, heads.turns, heads.place_heads, norms.add_norm, gates.gated)
+IN_TRITON = Kernels(
+    decoding.place_and_decode, prompt.attend, heads.turns, heads.place_heads, norms.add_norm, gates.gated
+)  # fmt: skip
 PLAIN = Kernels(plain.place_and_decode, plain.attend, plain.turns, plain.place_heads, plain.add_norm, plain.gated)
 
 

@@ -24,7 +24,7 @@ def decode(
     rule: Rule,
     splits: int | None = None,  # nothing is split here
 ) -> torch.Tensor:
-    """Attention of one token per row; see decode.py."""
+    """Attention of one token per row; see decoding.py."""
     out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
     for row, start in enumerate(starts.tolist()):
         if start >= 0:
@@ -43,7 +43,7 @@ def place_and_decode(
     rule: Rule,
     splits: int | None = None,
 ) -> torch.Tensor:
-    """Heads into their places, and attention of one token per row; see decode.py."""
+    """Heads into their places, and attention of one token per row; see decoding.py."""
     q = place_heads(qkv, angles, norm, k, v, where)
     return decode(q, k, v, where.table, where.starts, rule=rule, splits=splits)
 

@@ -16,7 +16,7 @@ pytest.importorskip("triton")
 
 from quire.engine.model.forward.parts import RmsNorm, Rotary
 from quire.engine.model.kernels import plain
-from quire.engine.model.kernels.decode import decode, place_and_decode
+from quire.engine.model.kernels.decoding import decode, place_and_decode
 from quire.engine.model.kernels.heads import ByTable
 from quire.engine.model.kernels.rules import Rule
 from tests.effort import cases

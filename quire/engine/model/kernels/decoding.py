@@ -200,7 +200,7 @@ def _shape(q: torch.Tensor, k: torch.Tensor, columns: int, rule: Rule, splits: i
 def _kernels() -> tuple[Any, Any]:
     """Both kernels, compiled for each shape when it is first met."""
     triton = bring(globals())
-    globals().update({one.__name__: triton.jit(one) for one in (_share, _score, _capped, _enter)})
+    globals().update({one.__name__: triton.jit(one) for one in (_share, _load, _score, _capped, _enter)})
     return triton.jit(_attend), triton.jit(_add_up)
 
 
@@ -224,17 +224,7 @@ def _attend(data: tensor, shape: constexpr) -> None:
         owns, end = (last == near + tiles) & (start >= 0), start
         q, best, total, sums = _enter(data, q, (head, row, start, owns), (best, total, sums), shape)
     for tile in range(first, last):
-        key = tile * shape.keys + tl.arange(0, shape.keys)
-        read = key < end
-        if shape.window != 0:
-            read &= key > start - shape.window
-        at = data.table + row * (data.columns // 2) + key // shape.block_size
-        slot, place = tl.load(at, mask=read, other=-1).to(tl.int64), key % shape.block_size
-        there = (slot >= 0)[:, None]
-        k_at = data.k + (slot * data.k_slot + place * data.k_token + head * data.k_head)[:, None] + halves
-        v_at = data.v + (slot * data.v_slot + place * data.v_token + head * data.v_head)[:, None] + dims[None, :]
-        k = (tl.load(k_at, mask=there & known, other=0.0), tl.load(k_at + shape.half, mask=there & known, other=0.0))
-        v = tl.load(v_at, mask=there & inside, other=0.0)
+        k, v, read = _load(data, (row, head, start, end), tile, shape)
         scores = tl.where(read[None, :], _score(q, k, shape), float("-inf"))
         peak = tl.maximum(best, tl.max(scores, 1))
         weights, fade = tl.exp2(scores - peak[:, None]), tl.exp2(best - peak)
@@ -246,6 +236,24 @@ def _attend(data: tensor, shape: constexpr) -> None:
     tl.store(data.parts + at[:, None] * shape.dim + dims[None, :], answer.to(data.parts.dtype.element_ty), mask=stored)
     if shape.splits > 1:
         tl.store(data.levels + at, best + tl.log2(total), mask=nth < shape.group)
+
+
+def _load(data: tensor, lane: tensor, tile: tensor, shape: constexpr) -> Any:
+    """A tile: keys in halves, values, and which of them the row reads from its pages."""
+    row, head, start, end = lane
+    halves, dims = tl.arange(0, shape.room)[None, :], tl.arange(0, shape.wide)[None, :]
+    key = tile * shape.keys + tl.arange(0, shape.keys)
+    read = key < end
+    if shape.window != 0:
+        read &= key > start - shape.window
+    at = data.table + row * (data.columns // 2) + key // shape.block_size
+    slot, place = tl.load(at, mask=read, other=-1).to(tl.int64), key % shape.block_size
+    there = (slot >= 0)[:, None]
+    known = there & (halves < shape.half)
+    k_at = data.k + (slot * data.k_slot + place * data.k_token + head * data.k_head)[:, None] + halves
+    v_at = data.v + (slot * data.v_slot + place * data.v_token + head * data.v_head)[:, None] + dims
+    k = (tl.load(k_at, mask=known, other=0.0), tl.load(k_at + shape.half, mask=known, other=0.0))
+    return k, tl.load(v_at, mask=there & (dims < shape.dim), other=0.0), read
 
 
 def _enter(data: tensor, q: tensor, asks: tensor, so_far: tensor, shape: constexpr) -> Any:
