@@ -19,10 +19,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from triton.testing import do_bench_cudagraph
 
 from quire.engine.model.forward.parts import RmsNorm, Rotary
-from quire.engine.model.kernels import decode as decode_file
+from quire.engine.model.kernels import decoding as decode_file
 from quire.engine.model.kernels import plain
 from quire.engine.model.kernels import prompt as prompt_file
-from quire.engine.model.kernels.decode import decode
+from quire.engine.model.kernels.decoding import decode, place_and_decode
 from quire.engine.model.kernels.gates import gated
 from quire.engine.model.kernels.heads import BySlot, ByTable, place_heads, turns
 from quire.engine.model.kernels.norms import add_norm
@@ -128,6 +128,7 @@ def check_parts(heads: Heads, width: int) -> None:
             same(f"heads{what} {name}: queries", ours[real], wanted[real], 64 * ulp)
             same(f"heads{what} {name}: keys", rows.k, k, 64 * ulp)
             same(f"heads{what} {name}: values", rows.v, v, 0)
+        check_both(heads, dtype, frequencies)
         near, wide = randn(33, width, dtype=dtype), randn(33, width, dtype=dtype)
         kinds = {"": RmsNorm(1 + randn(width, dtype=dtype), 1e-6)}
         kinds[", weight first"] = RmsNorm(1 + randn(width, dtype=torch.float32), 1e-6, scale_first=True)
@@ -139,6 +140,23 @@ def check_parts(heads: Heads, width: int) -> None:
         gate_up = 4 * randn(33, 2 * 1536, dtype=dtype)
         same(f"silu {name}", gated(gate_up, "silu"), plain.gated(gate_up, "silu"), 128 * ulp)
         same(f"gelu {name}", gated(gate_up, "gelu_tanh"), plain.gated(gate_up, "gelu_tanh"), 128 * ulp)
+
+
+def check_both(heads: Heads, dtype: torch.dtype, frequencies: torch.Tensor) -> None:
+    """Heads and attention in one launch: what it answers, and what it leaves in the pages."""
+    starts = [*torch.randint(0, 3000, (6,)).tolist(), -1, 0, 15, 16]
+    rows = rows_of(starts, heads, dtype, 200)
+    qkv = randn(len(starts), (heads.q + 2 * heads.kv) * heads.dim, dtype=dtype)
+    angles = plain.turns(rows.starts, Rotary(frequencies, 1.0), dtype)
+    where, rule = ByTable(rows.table, rows.starts), Rule(heads.dim**-0.5, 1000)
+    for norm in (None, RmsNorm(1 + randn(heads.q + heads.kv, heads.dim, dtype=dtype), 1e-6)):
+        k, v = rows.k.clone(), rows.v.clone()
+        wanted = plain.place_and_decode(qkv, angles, norm, k, v, where, rule=rule)
+        ours = place_and_decode(qkv, angles, norm, rows.k, rows.v, where, rule=rule, splits=3)
+        what = f"heads and decode {str(dtype)[6:]}{'' if norm is None else ' and norm'}"
+        same(what, ours, wanted, CLOSE[dtype] * 2)
+        same(f"{what}: keys", rows.k, k, 64 * (2.0**-7 if dtype == torch.bfloat16 else 2.0**-23))
+        same(f"{what}: values", rows.v, v, 0)
 
 
 def micros(act: Callable[[], object]) -> float:
@@ -159,6 +177,10 @@ def time_decode(heads: Heads, room: int = 0) -> None:
         q, rule = randn(rows, heads.q, heads.dim), Rule(heads.dim**-0.5)
         took = micros(lambda: decode(q, memory.k, memory.v, memory.table, memory.starts, rule=rule))  # noqa: B023
         say_rate(f"decode {rows} x {tokens}", took, 4.0 * rows * tokens * heads.kv * heads.dim, "GB/s")
+        qkv = randn(rows, (heads.q + 2 * heads.kv) * heads.dim)
+        angles, where = (randn(rows, heads.dim // 2),) * 2, ByTable(memory.table, memory.starts)
+        took = micros(lambda: place_and_decode(qkv, angles, None, memory.k, memory.v, where, rule=rule))  # noqa: B023
+        say_rate(f"heads and decode {rows} x {tokens}", took, 4.0 * rows * tokens * heads.kv * heads.dim, "GB/s")
     lengths = [*[200] * 60, *[8000] * 4]
     memory, q = rows_of(lengths, heads, torch.bfloat16, room), randn(64, heads.q, heads.dim)
     took = micros(lambda: decode(q, memory.k, memory.v, memory.table, memory.starts, rule=rule))

@@ -166,12 +166,15 @@ class _Walk:
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, softcap: float
     ) -> torch.Tensor:
         """Output of every query, [tokens, heads, dim]."""
+        from quire.engine.model.kernels.decoding import decode
         from quire.engine.model.kernels.prompt import attend
         from quire.engine.model.kernels.rules import Rule
 
+        rule = Rule(scale, self.window, softcap)
+        if self.max_query == 1:  # a row each, as no segment is empty
+            return decode(query, keys, values, self.table, self.starts, rule=rule)
         return attend(
-            query, keys, values, self.table, self.offsets, self.starts,
-            rule=Rule(scale, self.window, softcap), max_query=self.max_query,
+            query, keys, values, self.table, self.offsets, self.starts, rule=rule, max_query=self.max_query
         )  # fmt: skip
 
 

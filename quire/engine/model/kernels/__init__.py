@@ -1,6 +1,6 @@
 """Kernels of the engine's own forward, in Triton: attention over pages, and what stands between two matrix products.
 
-decode.py    attention of one token per row, its context split over programs
+decoding.py  attention of one token per row, its context split over programs
 prompt.py    attention of many tokens per row
 heads.py     angles of positions; norm and turn of Q and K, and K and V into their pages
 norms.py     sums and norms between two parts of a layer

@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 import torch
 
-from quire.engine.model.kernels import decode, gates, heads, norms, plain, prompt
+from quire.engine.model.kernels import decoding, gates, heads, norms, plain, prompt
 
 
 class Kernels(NamedTuple):
     """One form of each; signatures are those of the files that own them."""
 
     decode: Callable[..., torch.Tensor]
+    place_and_decode: Callable[..., torch.Tensor]
     attend: Callable[..., torch.Tensor]
     turns: Callable[..., heads.Turns]
     place_heads: Callable[..., torch.Tensor]
@@ -21,8 +22,13 @@ class Kernels(NamedTuple):
     gated: Callable[..., torch.Tensor]
 
 
-IN_TRITON = Kernels(decode.decode, prompt.attend, heads.turns, heads.place_heads, norms.add_norm, gates.gated)
-PLAIN = Kernels(plain.decode, plain.attend, plain.turns, plain.place_heads, plain.add_norm, plain.gated)
+IN_TRITON = Kernels(
+    decoding.decode, decoding.place_and_decode, prompt.attend, heads.turns, heads.place_heads, norms.add_norm,
+    gates.gated,
+)  # fmt: skip
+PLAIN = Kernels(
+    plain.decode, plain.place_and_decode, plain.attend, plain.turns, plain.place_heads, plain.add_norm, plain.gated
+)  # fmt: skip
 
 
 def kernels_for(device: torch.device) -> Kernels:

@@ -28,8 +28,10 @@ PLACES = 512  # of an angle's kernel
 Turns = tuple[torch.Tensor, torch.Tensor]  # cosines and sines, [tokens, dim / 2], in the dtype of the model
 
 tl: Any = None  # these come with Triton
-rounded: Any = None
 precise: Any = None
+rounded: Any = None
+normed: Any = None
+turned: Any = None
 if TYPE_CHECKING:
     from typing import Any as constexpr
     from typing import Any as tensor
@@ -155,7 +157,7 @@ def place_heads(
 @cache
 def _heads() -> Any:
     triton = bring(globals())
-    globals().update(_turned=triton.jit(_turned), _normed=triton.jit(_normed), _whither=triton.jit(_whither))
+    globals().update(_whither=triton.jit(_whither))
     return triton.jit(_place_heads)
 
 
@@ -182,25 +184,25 @@ def _place_heads(data: tensor, shape: constexpr) -> None:
     token, nth = tl.program_id(0).to(tl.int64), tl.program_id(1) * shape.tile + tl.arange(0, shape.tile)
     dims, both = tl.arange(0, shape.room), shape.heads + shape.kv_heads
     dtype: constexpr = data.q.dtype.element_ty
-    inside, turned = (nth < both + shape.kv_heads)[:, None] & (dims < shape.half)[None, :], (nth < both)[:, None]
+    inside, turning = (nth < both + shape.kv_heads)[:, None] & (dims < shape.half)[None, :], (nth < both)[:, None]
     at = data.qkv + token * data.qkv_row + nth[:, None] * 2 * shape.half + dims[None, :]
     plain_low = tl.load(at, mask=inside, other=0.0).to(tl.float32)
     plain_high = tl.load(at + shape.half, mask=inside, other=0.0).to(tl.float32)
     low, high = plain_low, plain_high
     if shape.norm != 0:
         weight = data.weight + nth[:, None] * 2 * shape.half + dims[None, :]
-        low, high = _normed(low, high, weight, inside & turned, dtype, shape)
+        low, high = normed(low, high, weight, inside & turning, dtype, shape)
     angle, known = token * shape.half + dims, dims < shape.half
     cosines = tl.load(data.cosines + angle, mask=known, other=0.0).to(tl.float32)[None, :]
     sines = tl.load(data.sines + angle, mask=known, other=0.0).to(tl.float32)[None, :]
-    low, high = _turned(low, high, cosines, sines, dtype, shape), _turned(high, -low, cosines, sines, dtype, shape)
-    low, high = tl.where(turned, low, plain_low).to(dtype), tl.where(turned, high, plain_high).to(dtype)
+    low, high = turned(low, high, cosines, sines, dtype, shape)
+    low, high = tl.where(turning, low, plain_low).to(dtype), tl.where(turning, high, plain_high).to(dtype)
     slot, place = _whither(data, token, shape)
     is_q = (nth < shape.heads)[:, None] & inside
     q_at = data.q + (token * shape.heads + nth[:, None]) * 2 * shape.half + dims[None, :]
     tl.store(q_at, low, mask=is_q)
     tl.store(q_at + shape.half, high, mask=is_q)
-    is_k = turned & (nth >= shape.heads)[:, None] & inside & (slot >= 0)
+    is_k = turning & (nth >= shape.heads)[:, None] & inside & (slot >= 0)
     k_at = data.k + slot * data.k_slot + place * data.k_token
     k_at += (nth[:, None] - shape.heads) * data.k_head + dims[None, :]
     tl.store(k_at, low, mask=is_k)
@@ -220,21 +222,3 @@ def _whither(data: tensor, token: tensor, shape: constexpr) -> Any:
         return tl.load(at, mask=start >= 0, other=-1).to(tl.int64), (start % shape.block_size).to(tl.int64)
     else:
         return tl.load(data.table + token).to(tl.int64), tl.load(data.starts + token).to(tl.int64)
-
-
-def _turned(here: tensor, there: tensor, cosines: tensor, sines: tensor, dtype: constexpr, shape: constexpr) -> Any:
-    """One half: here * cos - there * sin."""
-    one = rounded(here * cosines, dtype, shape.by_hand)
-    return rounded(one - rounded(there * sines, dtype, shape.by_hand), dtype, shape.by_hand)
-
-
-def _normed(low: tensor, high: tensor, at: tensor, inside: tensor, dtype: constexpr, shape: constexpr) -> Any:
-    """Both halves of some heads."""
-    mean = (tl.sum(low * low, 1) + tl.sum(high * high, 1)) / (2 * shape.half)
-    factor = tl.rsqrt(mean + shape.eps)[:, None]
-    low, high = low * factor, high * factor
-    if shape.norm == 1:
-        low, high = rounded(low, dtype, shape.by_hand), rounded(high, dtype, shape.by_hand)
-    low = low * tl.load(at, mask=inside, other=0.0).to(tl.float32)
-    high = high * tl.load(at + shape.half, mask=inside, other=0.0).to(tl.float32)
-    return rounded(low, dtype, shape.by_hand), rounded(high, dtype, shape.by_hand)

@@ -19,6 +19,7 @@ from quire.core.records.errors import InputError, MissingExtra, say
 INTERPRETED_PROCESSORS = 4  # as many as an interpreter pretends to have
 
 tl: Any = None  # triton.language, once it was imported
+rounded: Any = None
 if TYPE_CHECKING:  # and these two, which the compiler finds in annotations
     from typing import Any as constexpr
     from typing import Any as tensor
@@ -72,7 +73,9 @@ def _shared() -> dict[str, Any]:
     # The language's own exponential is a quick one, and its cosine is for small angles; torch takes those of libdevice.
     precise = language if interpreted() else import_module("triton.language.extra.libdevice")
     shared = {"tl": language, "constexpr": language.constexpr, "tensor": language.tensor, "precise": precise}
-    return shared | {"rounded": triton.jit(_rounded), "multiply": triton.jit(_multiply)}
+    globals().update(rounded=triton.jit(_rounded))
+    some = {"multiply": _multiply, "normed": _normed, "turned": _turned}
+    return shared | {"rounded": rounded} | {name: triton.jit(function) for name, function in some.items()}
 
 
 def _rounded(x: tensor, dtype: constexpr, by_hand: constexpr) -> Any:
@@ -89,3 +92,22 @@ def _multiply(a: tensor, b: tensor, onto: tensor, by_hand: constexpr) -> Any:
     if by_hand:
         return tl.dot(a.to(tl.float32), b.to(tl.float32), onto, input_precision="ieee")
     return tl.dot(a, b, onto, input_precision="ieee")
+
+
+def _turned(low: tensor, high: tensor, cosines: tensor, sines: tensor, dtype: constexpr, shape: constexpr) -> Any:
+    """Both halves of some heads, turned by their angles."""
+    right, left = rounded(low * cosines, dtype, shape.by_hand), rounded(high * sines, dtype, shape.by_hand)
+    up, down = rounded(high * cosines, dtype, shape.by_hand), rounded(low * sines, dtype, shape.by_hand)
+    return rounded(right - left, dtype, shape.by_hand), rounded(up + down, dtype, shape.by_hand)
+
+
+def _normed(low: tensor, high: tensor, at: tensor, inside: tensor, dtype: constexpr, shape: constexpr) -> Any:
+    """Both halves of some heads, normed; their weights lie at `at`."""
+    mean = (tl.sum(low * low, 1) + tl.sum(high * high, 1)) / (2 * shape.half)
+    factor = tl.rsqrt(mean + shape.eps)[:, None]
+    low, high = low * factor, high * factor
+    if shape.norm == 1:
+        low, high = rounded(low, dtype, shape.by_hand), rounded(high, dtype, shape.by_hand)
+    low = low * tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    high = high * tl.load(at + shape.half, mask=inside, other=0.0).to(tl.float32)
+    return rounded(low, dtype, shape.by_hand), rounded(high, dtype, shape.by_hand)

@@ -24,12 +24,28 @@ def decode(
     rule: Rule,
     splits: int | None = None,  # nothing is split here
 ) -> torch.Tensor:
-    """Attention of one token per row; see decode.py."""
+    """Attention of one token per row; see decoding.py."""
     out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
     for row, start in enumerate(starts.tolist()):
         if start >= 0:
             out[row] = _attend(q[row : row + 1], k, v, table[row], start, rule)[0]
     return out
+
+
+def place_and_decode(
+    qkv: torch.Tensor,
+    angles: Turns,
+    norm: RmsNorm | None,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    where: ByTable,
+    *,
+    rule: Rule,
+    splits: int | None = None,
+) -> torch.Tensor:
+    """Heads into their places, and attention of one token per row; see decoding.py."""
+    q = place_heads(qkv, angles, norm, k, v, where)
+    return decode(q, k, v, where.table, where.starts, rule=rule, splits=splits)
 
 
 def attend(

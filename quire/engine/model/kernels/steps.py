@@ -61,8 +61,8 @@ class DecodeStep:
         group, place = self.places[layer]
         lane, kv = self.lanes[group], self.pages[group]
         k, v = kv[:, place, 0], kv[:, place, 1]
-        q = self.kernels.place_heads(qkv, angles, norm, k, v, ByTable(lane.table, lane.starts))
-        return self.kernels.decode(q, k, v, lane.table, lane.starts, rule=Rule(scale, lane.window))
+        where, rule = ByTable(lane.table, lane.starts), Rule(scale, lane.window)
+        return self.kernels.place_and_decode(qkv, angles, norm, k, v, where, rule=rule)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
