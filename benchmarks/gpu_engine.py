@@ -152,7 +152,7 @@ def host(made: Any, times: int) -> None:
     )
     with Engine(made, config) as engine:
         engine.warm_up()
-        time.sleep(30)  # host memory is pinned meanwhile
+        time.sleep(10)  # host memory is pinned meanwhile
         bench = Bench(engine, times, False)
         one, text, took = [Sampling(max_tokens=1, ignore_eos=True)], bench.prompt(8000), []
         bench.seconds([text], one)
