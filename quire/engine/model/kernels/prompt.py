@@ -103,7 +103,7 @@ def attend(
         q, q.stride(0), q.stride(1), k, *steps_of(k), v, *steps_of(v),
         table, odd(table.stride(0)), offsets, starts, odd(len(starts)), out,
     )  # fmt: skip
-    warps = WARPS_WIDE if 4 * shape.rows * max(shape.wide, shape.keys) >= SUM_BYTES else WARPS
+    warps = WARPS_WIDE if 4 * shape.rows * shape.wide >= SUM_BYTES else WARPS
     grid = (k.shape[2], len(q) // shape.queries + len(starts))
     with torch.cuda.device(q.get_device()):  # launches go to the current device; -1, of a CPU tensor, changes nothing
         _kernel()[grid](data, shape, num_warps=warps, **OPTIONS)
