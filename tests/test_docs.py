@@ -185,6 +185,17 @@ def test_quotes_are_what_they_quote() -> None:
     assert tutorial.count("quoted from") == len(quoted)
 
 
+def test_a_reader_of_a_checkout_gets_at_the_reference() -> None:
+    """Only the site has docstrings in its pages. Elsewhere each place says what prints them, and the site does not."""
+    hooks = site_hooks()
+    for page in (ROOT / "docs" / "reference").glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        modules = re.findall(r"^::: (\S+)$", text, flags=re.MULTILINE)
+        printed = re.findall(r"^In a checkout `python -m pydoc (\S+)` prints", text, flags=re.MULTILINE)
+        assert printed == modules, name_of(page)
+        assert "In a checkout" not in hooks.CHECKOUT.sub("", text)
+
+
 def test_the_package_index_gets_links_that_lead_out_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It shows README.md and has no other file of ours: setup.py makes every link of it absolute."""
     names: dict[str, Any] = {"Path": Path, "re": re, "tomllib": tomllib}
