@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> ArgumentParser:
     parser = CommandParser(prog="quire chat", description=__doc__)
     add_model(parser)
-    parser.add_argument("--system", metavar="TEXT", default="You are a helpful assistant.", help="how it shall behave")
+    parser.add_argument("--system", metavar="TEXT", default="You are a helpful assistant.", help="the system prompt")
     parser.add_argument("--max-tokens", type=int, default=256, metavar="N", help="longest answer (default %(default)s)")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 (default): the likeliest token")
     parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="only the likeliest tokens of mass P")

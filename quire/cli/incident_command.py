@@ -50,26 +50,24 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> ArgumentParser:
     parser = CommandParser(prog="quire incident", description=__doc__)
     acts = parser.add_subparsers(required=True, metavar="ACT", parser_class=CommandParser)
-    saving = acts.add_parser("save", help="have a server write one now")
-    saving.add_argument("folder", help="what it was given as --incidents")
+    saving = acts.add_parser("save", help="make a server write one now")
+    saving.add_argument("folder", help="the server's --incidents")
     saving.set_defaults(act=_save)
-    showing = acts.add_parser("show", help="what its calls say by themselves")
+    showing = acts.add_parser("show", help="summarise its calls")
     showing.add_argument("file")
     showing.add_argument("--json", action="store_true", help="as JSON")
     showing.set_defaults(act=_show)
-    playing = acts.add_parser("play", help="have a real cache do it again")
+    playing = acts.add_parser("play", help="play its calls on a real cache")
     add = playing.add_argument
     add("file")
-    add("--store", choices=["auto", "twin", "compiled"], default="auto", help="default: the faster one that is there")
+    add("--store", choices=["auto", "twin", "compiled"], default="auto", help="default: the fastest available")
     add("--page", type=int, metavar="PORT", nargs="?", const=0, help="the live page beside it (0, the default: any)")
     add("--step", action="store_true", help="wait for Enter after each step of the engine")
-    add("--speed", type=float, default=0.0, metavar="X", help="1: as fast as it was; 0 (default): as fast as it goes")
-    add(
-        "--from", dest="first", type=float, default=0.0, metavar="S", help="hurry to this second before --step, --speed"
-    )
-    add("--check", type=int, default=0, metavar="N", help="look at every invariant after every N calls")
+    add("--speed", type=float, default=0.0, metavar="X", help="1: the recorded pace; 0 (default): as fast as possible")
+    add("--from", dest="first", type=float, default=0.0, metavar="S", help="skip --step and --speed until this second")
+    add("--check", type=int, default=0, metavar="N", help="check every invariant after every N calls")
     add("--what-if", action="append", default=[], metavar="CHANGES", help="other caches: device=x2,eviction=lru")
-    add("--json", action="store_true", help="what came of it as JSON")
+    add("--json", action="store_true", help="print the result as JSON")
     playing.set_defaults(act=_play)
     return parser
 
@@ -229,4 +227,4 @@ def _number(value: str, kind: Callable[[str], Any], part: str) -> Any:
     try:
         return kind(value)
     except ValueError:
-        raise InputError(say(f"--what-if {part}", "that is no number", "write device=x2 or device=500")) from None
+        raise InputError(say(f"--what-if {part}", "it is not a number", "write device=x2 or device=500")) from None

@@ -48,7 +48,7 @@ class Incidents:
     """Of one cache, given to it when it is made: `Cache(config, watchers=[Incidents(folder)])`.
 
     It keeps calls from the making of the cache on, as far as `max_bytes` reach; a warning is logged where that is less
-    than `keep`. While the first call is there a file plays exactly. `lines`: what must not be crossed.
+    than `keep`. While the first call is there a file plays exactly. `lines`: limits that start a file when crossed.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Incidents:
     # -- the thread --------------------------------------------------------------------------------------------------
 
     def work(self) -> list[Path]:
-        """Do what waits: pack calls, look for signs, write what is wanted. Returns the files that were written."""
+        """Do what is due: pack calls, look for signs, write incidents. Returns the files that were written."""
         with self._lock:
             self._flush()
             cache = None if self._cache is None else self._cache()
@@ -163,7 +163,7 @@ class Incidents:
     # -- files -------------------------------------------------------------------------------------------------------
 
     def save(self, reason: str = "asked for") -> Path:
-        """Write what there is, now; the file."""
+        """Write the calls kept so far, now; returns the file."""
         with self._lock:
             self._flush()
             path = self._write(reason, asked=True)

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files: the certificate of this end and its key, which a listener needs, and the authority to believe.
+    """PEM files: the certificate of this end and its key, which a listener needs, and the authority to trust.
 
     Whom we dial shows a certificate of `ca` (of the system's authorities, without one) for the host we have dialled.
     Who dials us shows one when there is a `ca`.
@@ -38,7 +38,7 @@ class Tls:
     ca: str | Path | None = None
 
     def inward(self) -> ssl.SSLContext:
-        """For those who dial us."""
+        """For incoming connections."""
         if self.cert is None:
             raise InputError(say("listening with TLS", "there is no certificate", "give `cert` and `key`"))
         context = self._context(ssl.PROTOCOL_TLS_SERVER)
@@ -48,7 +48,7 @@ class Tls:
         return context
 
     def outward(self) -> ssl.SSLContext:
-        """For those we dial."""
+        """For outgoing connections."""
         context = self._context(ssl.PROTOCOL_TLS_CLIENT)
         if self.ca is None:
             context.load_default_certs()

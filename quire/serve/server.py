@@ -46,13 +46,13 @@ class Server(uvicorn.Server):
         super().__init__(config)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal: the end, and a second one the end at once. The process ends as one that was asked to."""
+        """On a signal shut down, on a second one at once. The process exits as one ended by that signal."""
         if self.should_exit:
             self.force_exit = True
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then say so."""
+        """Listen, then print where."""
         await self.lifespan.startup()
         config = self.config
         listening = sockets or [bind(config.host, config.port)]

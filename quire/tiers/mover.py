@@ -121,7 +121,7 @@ class Mover:
         return ticket
 
     def run(self, plan: Plan) -> list[int]:
-        """Submit and wait; the failed moves."""
+        """Submit and wait; returns the failed moves."""
         return self.submit(plan).wait()
 
     def reasons(self, plan: Plan) -> Failures:

@@ -46,7 +46,7 @@ def _parser() -> ArgumentParser:
     parser = CommandParser(prog="quire fsck", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("folder", metavar="FOLDER", help="as given to the disk tier, or one model's folder inside it")
     parser.add_argument("--repair", action="store_true", help="keep what is sound, and forget the rest")
-    parser.add_argument("--json", action="store_true", help="everything that was found, as JSON")
+    parser.add_argument("--json", action="store_true", help="print the whole report as JSON")
     return parser
 
 

@@ -60,7 +60,7 @@ def add_options(parser: ArgumentParser) -> None:
 def _add_log_options(parser: ArgumentParser) -> None:
     """When a request came, and whose it was."""
     parser.add_argument("--time-field", metavar="NAME", help="of arrivals, such as created_at or meta.received")
-    parser.add_argument("--time-unit", choices=UNITS, help="of times that are not times since the epoch")
+    parser.add_argument("--time-unit", choices=UNITS, help="of times that are not since the epoch")
     parser.add_argument(
         "--rate", type=rate_of, metavar="N[/s|/min|/h]",
         help="requests per second, for logs without times; with --from: how many sessions begin, such as 30/h",

@@ -48,7 +48,7 @@ class Told(NamedTuple):
 
 
 class Publisher:
-    """PUB with sequence numbers and, with `replay`, a ROUTER that answers who missed something."""
+    """PUB with sequence numbers and, with `replay`, a ROUTER that answers subscribers that missed something."""
 
     def __init__(
         self, cache: Cache, endpoint: str | None = None, *, replay: str | None = None, topic: str = "",
@@ -168,7 +168,7 @@ class Publisher:
 
     @property
     def failure(self) -> Exception | None:
-        """What its thread has failed with, while nothing is published because of it; it tries again by itself."""
+        """The error that keeps its thread from publishing; it tries again by itself."""
         return self._failure
 
     @property
@@ -261,7 +261,7 @@ class Publisher:
         return 0 if self._queue else self._replay_server.pause
 
     def _send_waiting(self) -> None:
-        """Send a part of the queue: an engine may tell as fast as this sends, and requests are answered in between."""
+        """Send a part of the queue: an engine may fill it as fast as this sends; requests are answered in between."""
         for _ in range(BURST):
             if not self._queue:
                 return

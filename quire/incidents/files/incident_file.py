@@ -52,7 +52,7 @@ class Incident:
 
 
 def load(path: str | Path) -> Incident:
-    """Read one; what is no incident, or was cut, is refused."""
+    """Read an incident; a file that is not one, or was cut, is refused."""
     try:
         with gzip.open(path, "rb") as file:
             lines = _lines(path, file)
@@ -89,7 +89,7 @@ def _lines(path: str | Path, file: Any) -> Iterator[bytes]:
 def _checked(path: str | Path, call: Any) -> Plain:
     fits = isinstance(call, list) and len(call) == 5 and isinstance(call[0], str)
     if not fits or not isinstance(call[1], int | float) or not all(isinstance(part, list) for part in call[2:4]):
-        raise _wrong(path, "a line of it is no call")
+        raise _wrong(path, "a line of it is not a call")
     return list(call)
 
 

@@ -1,6 +1,6 @@
 """LoosePlayer: the requests of an incident on another cache: other sizes, another order, or without some of the calls.
 
-Rows and plans are its own. Whoever was admitted then is admitted here as soon as there is room, first come first
+Rows and plans are its own. Requests admitted then are admitted here as soon as there is room, first come first
 served; what has no room to grow is preempted, and waits. A call that means nothing where it stands is skipped, so any
 part of a list of calls is one too. Owns what became of the requests here.
 """
@@ -86,16 +86,16 @@ class LoosePlayer:
 
     @property
     def waiting(self) -> list[Request]:
-        """Who was admitted then and not here yet."""
+        """Requests admitted in the recording and not here yet."""
         return [request for request, _ in self._waiting.values()]
 
     @property
     def open_handles(self) -> list[Any]:
-        """Holds and finds that nobody gave back."""
+        """Holds and finds that are still open."""
         return list(self._handles.values())
 
     def _learn(self, asked: Plain) -> Request | None:
-        """A request that was told here or before."""
+        """A request that the file named here or before."""
         number, _, _, fresh = asked
         if fresh is not None:
             self._requests[number] = request_of(fresh)

@@ -125,7 +125,7 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
         return AskedRequest(number, True, 0 if marks is None else marks.junction, fresh)
 
     def _forget_requests(self, first: int) -> None:
-        """A call that was refused is not noted: what it named first is still to be told."""
+        """A call that was refused is not noted: what it named first is still to be recorded."""
         if self._next_request > first:
             for request in [request for request, number in self._requests.items() if number >= first]:
                 del self._requests[request]
@@ -147,7 +147,7 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
         return number
 
     def _asked(self) -> AbstractContextManager[bool]:
-        """What was lost is given back before a call: which handles, nobody could know later."""
+        """What was lost is given back before a call: which handles, could not be known later."""
         registry = self._registry
         lost = registry.abandoned or registry.lost_plans or registry.lost_finds or registry.lost_writers
         if not lost and not registry.open_prefetches:

@@ -36,7 +36,7 @@ class LateLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """So many equal workers behind a router."""
+    """A number of equal workers behind a router."""
 
     workers: int
     router: RouterName

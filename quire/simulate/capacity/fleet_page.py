@@ -1,4 +1,4 @@
-"""What fleets showed, in words, rows and as one HTML page: what a router that knows what is cached is worth. Runs
+"""What fleets showed, in words, rows and as one HTML page: what cache-aware routing gains. Runs
 nothing."""
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def rows(results: Sequence[FleetResult]) -> list[list[str]]:
 
 
 def answer(results: Sequence[FleetResult]) -> str:
-    """What knowing what is cached is worth, in one sentence."""
+    """What cache-aware routing gains, in one sentence."""
     pairs = [pair for count in _counts(results) if (pair := _pair(results, count))]
     if len(pairs) < 2 or len({blind.router for _, blind in pairs}) > 1:
         lines = answer_lines(results)
         return lines[0] if lines else "No fleet could run."
     points = [(exact.hit_rate - blind.hit_rate) * 100 for exact, blind in pairs]
     counts, other = [exact.workers for exact, _ in pairs], pairs[0][1].router
-    who = f"with {min(counts)} to {workers_text(max(counts))} a router that knows what is cached hits"
+    who = f"with {min(counts)} to {workers_text(max(counts))} a cache-aware router hits"
     if not any(map(_shows, points)):
         return f"No difference: {who} as much as {other}."
     sign = "+" if min(points) < 0 else ""
@@ -88,10 +88,10 @@ def _shows(points: float) -> bool:
 def _beside(points: float, exact: FleetResult, blind: FleetResult) -> str:
     soon, late = time_text(exact.ttft(95)), time_text(blind.ttft(95))
     if not _shows(points) and soon == late:
-        return f"no difference between a router that knows what is cached and {blind.router}."
+        return f"no difference between a cache-aware router and {blind.router}."
     more = f"{abs(points):.1f} points {'more' if points > 0 else 'less'} than" if _shows(points) else "as much as"
     times = f"the same p95 first token, {soon}" if soon == late else f"a p95 first token of {soon} instead of {late}"
-    return f"a router that knows what is cached hits {more} {blind.router}, with {times}."
+    return f"a cache-aware router hits {more} {blind.router}, with {times}."
 
 
 def _pair(results: Sequence[FleetResult], count: int) -> tuple[FleetResult, FleetResult] | None:

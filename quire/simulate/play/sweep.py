@@ -47,7 +47,7 @@ class Executor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TraceSource:
-    """Which requests: read again in every process, so the path must be good there."""
+    """Which requests: read again in every process, so the path must be valid there."""
 
     path: str
     limit: int | None = None
@@ -102,7 +102,7 @@ def sweep(
 ) -> Sweep:
     """Replay a trace with each of `settings`; in `workers` processes (default: the cores), or where `executor` says.
 
-    `tell` hears how many more are done, `told` what came of each, in their order.
+    `tell` is called with how many more are done, `told` with the result of each, in their order.
     """
     source = TraceSource(source) if isinstance(source, str) else source
     grid = list(settings)

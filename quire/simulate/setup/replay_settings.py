@@ -28,7 +28,7 @@ HINTS: tuple[Hints, ...] = ("none", "finish", "exact")
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One tier: so many bytes, or so many blocks of each group (one number, or one per group)."""
+    """One tier: its bytes, or its blocks of each group (one number, or one per group)."""
 
     name: str
     bytes: int | str = 0  # 40 * 10**9, or "40GB"; kept as the number
@@ -127,7 +127,7 @@ class ReplaySettings:
 
     @property
     def order(self) -> Eviction:
-        """The order of eviction that it has in the end; of a shape that there is not, what was asked."""
+        """The order of eviction in force; for an unknown shape, the one asked for."""
         if self.eviction != "auto":
             return self.eviction
         try:
@@ -197,7 +197,7 @@ class ReplaySettings:
         return Retention(ranges, self.decode_priority)
 
     def session(self, request: TraceRequest) -> str | None:
-        """Whose it is, if hints are given."""
+        """The session it belongs to, if hints are given."""
         return None if self.hints == "none" or request.session is None else str(request.session)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Lengths: logs that tell when requests came and how long they were, and nothing of what they said.
+"""Lengths: logs of when requests came and how long they were, without their text.
 
 Tables (CSV with a header line, such as Azure's) and JSON lines. What such requests share cannot be known.
 """

@@ -81,7 +81,7 @@ class NixlLink(TcpLink):
     # -- the sender's side -------------------------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> None:
-        """Tell the peer where this side's pages are."""
+        """Send the peer the places of this side's pages."""
         super().opened(connection)
         pools = b"".join(POOL.pack(page.ctypes.data, page.nbytes) for page in self.pages)
         head = struct.pack("<I", len(self.pages))
@@ -201,7 +201,7 @@ class NixlLink(TcpLink):
                 self._agent.remove_remote_agent(agent)
 
     def _settle(self, connection: Connection, ticket: int) -> None:
-        """Tell a write that is over."""
+        """Report a write that is over."""
         write = self._pulls[connection].take_over(ticket)
         if write is not None:
             self._tell(connection, ticket, "its door is shut, or reading failed" if write.is_spoilt else None)

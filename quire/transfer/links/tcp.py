@@ -159,7 +159,7 @@ class TcpLink(Sockets):
         return deque(self._flat[group][target : target + size] for group, _, target, size in rows.tolist())
 
     def filled(self, connection: Connection) -> None:
-        """A frame's bytes are there; after a write's last frame its sender is told."""
+        """A frame's bytes are there; after a write's last frame its sender gets a report."""
         incoming = self._incoming.pop(connection)
         spoilt = incoming.ticket in self._spoilt.get(connection, ())
         if not spoilt and (incoming.last or not incoming.good):  # refused: reported now, the rest need not be sent

@@ -71,7 +71,7 @@ def refuse(registry: TransferRegistry, key: Key, reason: str, now: float) -> Non
 
 
 def sweep(registry: TransferRegistry, now: float) -> None:
-    """An ask that waited too long for its session is dropped, and its peer is told."""
+    """An ask that waited too long for its session is dropped, and its peer notified."""
     for early in registry.early.sweep(now):
         _turn_down(registry, early.peer, early.ask, f"nothing was sent for {registry.limits.parked:g} s")
 

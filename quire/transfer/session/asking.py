@@ -21,7 +21,7 @@ def writers_of(registry: TransferRegistry, source: Source) -> Writers:
 
 
 def order(registry: TransferRegistry, key: Key, peer: str, body: bytes) -> bool:
-    """Tell a peer what to compute; if it gets lost on the way, `receive` says so."""
+    """Order a prompt from a peer; if the order gets lost on the way, `receive` says so."""
     if len(body) > wire.MAX_ORDER:
         raise InputError(say(f"an order of {len(body)} bytes", f"{wire.MAX_ORDER} may travel", "shorten it"))
     sent = registry.peers.greet(peer) and registry.send(peer, wire.encode(wire.Order(*key, body)))

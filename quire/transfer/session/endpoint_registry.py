@@ -149,7 +149,7 @@ class TransferRegistry:
                 self.send(action.peer, wire.encode(action.message))
 
     def send_beats(self, now: float) -> None:
-        """Tell senders what is still waited for, a few times per lease."""
+        """Report to senders what is still waited for, a few times per lease."""
         if now < self.next_beat:
             return
         self.next_beat = next_beat(self.limits.lease, now)

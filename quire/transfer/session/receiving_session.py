@@ -153,7 +153,7 @@ class Receiving:
         return self._end(DELIVERED, now)
 
     def _end(self, verdict: Verdict, now: float, *, but: str | None = None) -> Actions:
-        """Tell writers that owe a report, once, that their pages are not wanted; not the one that said so."""
+        """Notify writers that owe a report, once, that their pages are not wanted; not the one that said so."""
         self.verdict = settle(self.verdict, verdict)
         if self.quiet_until is None:
             self.quiet_until = now + self._limits.grace

@@ -140,7 +140,7 @@ class DiskKeeper:
         return replace(self._upkeep.health.report, index_bytes=memory)
 
     def close(self, flush_seconds: float = 5.0) -> None:
-        """Copy down what can be in so long, make it durable, end the threads, close the folder; again: nothing.
+        """Copy down for at most so long, make it durable, end the threads, close the folder; again: nothing.
 
         In a fork of the process that opened it: nothing either.
         """

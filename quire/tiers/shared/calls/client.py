@@ -136,7 +136,7 @@ class StoreClient:
             _log.warning("shared store %s answers again", self.store.name)
 
     def probe(self) -> None:
-        """Ask a store that was given up whether it is back, if that is due; for a thread with nothing else to do."""
+        """Ask an unreachable store whether it is back, if that is due; for a thread with nothing else to do."""
         if self._closed or not self.breaker.begin_probe():
             return
         try:
