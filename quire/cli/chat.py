@@ -31,8 +31,8 @@ def main(argv: list[str] | None = None) -> int:
     tell = note_printer()
     try:
         llm, sampling = _open(options, tell)
-    except (QuireError, ImportError, OSError, ValueError) as wrong:  # of a folder without a model that works, too
-        print(f"quire chat: {wrong}", file=sys.stderr)
+    except (QuireError, ImportError, OSError, ValueError) as error:  # of a folder without a model that works, too
+        print(f"quire chat: {error}", file=sys.stderr)
         return 2
     with llm:
         tell(HELP)
@@ -112,12 +112,12 @@ class Chat:
         except KeyboardInterrupt:
             if stream is not None:
                 stream.close()
-        except InputError as wrong:
-            self.tell(f"{wrong} (/new forgets the conversation)")
+        except InputError as error:
+            self.tell(f"{error} (/new forgets the conversation)")
             return
-        except QuireError as wrong:
+        except QuireError as error:
             print(end="\n" if any(pieces) else "", flush=True)  # what came of the answer stands on a line of its own
-            self.tell(str(wrong))
+            self.tell(str(error))
             return
         print(flush=True)
         if text := "".join(pieces):

@@ -82,8 +82,8 @@ def _save(options: Namespace) -> int:
     before = set(folder.glob(f"*{SUFFIX}"))
     try:
         os.kill(pid, signal.SIGUSR2)
-    except (ProcessLookupError, PermissionError) as wrong:
-        raise StateError(say(ask, f"process {pid}: {wrong.strerror}", "start the server again")) from None
+    except (ProcessLookupError, PermissionError) as error:
+        raise StateError(say(ask, f"process {pid}: {error.strerror}", "start the server again")) from None
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         if new := set(folder.glob(f"*{SUFFIX}")) - before:

@@ -62,9 +62,9 @@ def open_llm(options: Namespace, tell: Callable[[str], None], prefill_peer: Pref
             options.model, device=options.device, dtype=options.dtype, tell=tell,
             device_bytes=options.device_memory, host_bytes=options.host_memory, prefill_peer=prefill_peer,
         )  # fmt: skip
-    except MemoryError as wrong:  # for the model, or for the tables over so many pages
+    except MemoryError as error:  # for the model, or for the tables over so many pages
         ask = f"device memory of {options.device_memory} and host memory of {options.host_memory}"
-        raise InputError(say(ask, f"it cannot be had here ({wrong})", "give less")) from wrong
+        raise InputError(say(ask, f"it cannot be had here ({error})", "give less")) from error
 
 
 def read_secret(options: Namespace) -> bytes:

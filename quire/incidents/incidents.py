@@ -137,8 +137,8 @@ class Incidents:
                 data = self._encoder.pack(some)
                 for sign in self._signs.hear(some):
                     self._want(sign, some[-1].time)
-            except Exception as wrong:  # something that no call should have been given: it must harm nobody
-                self._give_up(f"a call could not be kept: {without_words(wrong)}")
+            except Exception as error:  # something that no call should have been given: it must harm nobody
+                self._give_up(f"a call could not be kept: {without_words(error)}")
                 continue
             self._ring.add(Pack(data, some[0].time, some[-1].time, len(some)))
             if not self._ring.is_whole and not self._warned and self._ring.seconds < self.keep:
@@ -182,9 +182,9 @@ class Incidents:
         try:
             make = write_apart if self._apart else write
             make(path, reason, made, self._config, packs, self._ring.is_whole)
-        except Exception as wrong:  # a full disk above all: serving goes on
-            own = str(wrong) if isinstance(wrong, QuireError) else without_words(wrong)
-            self.error = f"{getattr(wrong, 'strerror', None) or own}"
+        except Exception as error:  # a full disk above all: serving goes on
+            own = str(error) if isinstance(error, QuireError) else without_words(error)
+            self.error = f"{getattr(error, 'strerror', None) or own}"
             _log.warning("incident %r was not written: %s", reason, self.error)
             return None
         self.num_saved += 1
@@ -227,8 +227,8 @@ def _work(held: weakref.ref[Incidents], wake: threading.Event) -> None:
         wake.clear()
         try:
             incidents.work()
-        except Exception as wrong:  # of whatever kind: it harms nobody
-            incidents.error = without_words(wrong)
+        except Exception as error:  # of whatever kind: it harms nobody
+            incidents.error = without_words(error)
             _log.exception("incidents")
         del incidents
         time.sleep(0)

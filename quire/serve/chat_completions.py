@@ -99,13 +99,13 @@ def _name_fields(form: str) -> Iterator[None]:
     """What the engine refuses is reported with the request's own names; `form` is the field that asks for one."""
     try:
         yield
-    except (InputError, MissingExtra) as wrong:
-        raise as_api_error(wrong, {**SAMPLING_NAMES, "structured_outputs": form}) from wrong
-    except RunFailed as wrong:
-        if not str(wrong).startswith(STUCK):
+    except (InputError, MissingExtra) as error:
+        raise as_api_error(error, {**SAMPLING_NAMES, "structured_outputs": form}) from error
+    except RunFailed as error:
+        if not str(error).startswith(STUCK):
             raise
         fact = "an answer could not go on in this form, which allows too many texts at once"
-        raise ApiError(400, say(form, fact, "simplify it"), param=form, code="unsupported") from wrong
+        raise ApiError(400, say(form, fact, "simplify it"), param=form, code="unsupported") from error
 
 
 def _form_field(asked: Asked) -> str:

@@ -47,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         source = TraceSource(options.trace, options.limit, options.skip_bad, options.trace_block)
         trace_of(options, options.trace)
         return _run(options, source, _each_once([_settings(each) for each in combinations]))
-    except QuireError as wrong:
-        print(f"quire sweep: {wrong}", file=sys.stderr)
+    except QuireError as error:
+        print(f"quire sweep: {error}", file=sys.stderr)
         return 2
 
 

@@ -31,8 +31,8 @@ def main(argv: list[str] | None = None) -> int:
 
     try:
         folders = model_folders(Path(options.folder))
-    except QuireError as wrong:
-        print(f"quire fsck: {wrong}", file=sys.stderr)
+    except QuireError as error:
+        print(f"quire fsck: {error}", file=sys.stderr)
         return USAGE
     reports = [_examine(folder, options.repair) for folder in folders]
     if options.json:

@@ -95,9 +95,9 @@ def run(options: Namespace) -> int:
                     made = make(options.inputs, settings, key, out.write, passed)
     except BrokenPipeError:
         raise
-    except OSError as wrong:  # of writing: its reader reports what cannot be read
+    except OSError as error:  # of writing: its reader reports what cannot be read
         which = "standard output" if options.output == STDIN else f"output {options.output!r}"
-        raise InputError(say(which, f"{wrong.strerror or wrong}", "make room, or name another file")) from None
+        raise InputError(say(which, f"{error.strerror or error}", "make room, or name another file")) from None
     for line in summary_lines(made):
         print(line, file=sys.stderr)
     return 0

@@ -67,10 +67,10 @@ def load(path: str | Path) -> Incident:
                 calls.append(_checked(path, call))
             else:
                 raise _wrong(path, "it was cut: its end mark is missing")
-    except (OSError, EOFError, ValueError, StopIteration, RecursionError) as wrong:
-        if isinstance(wrong, QuireError):
+    except (OSError, EOFError, ValueError, StopIteration, RecursionError) as error:
+        if isinstance(error, QuireError):
             raise
-        raise _wrong(path, str(getattr(wrong, "strerror", None) or str(wrong) or "it is empty")) from None
+        raise _wrong(path, str(getattr(error, "strerror", None) or str(error) or "it is empty")) from None
     if call.get("end") != len(calls) or header.get("calls") != len(calls):
         raise _wrong(path, f"it has {len(calls)} of {header.get('calls')} calls")
     reason, made = (str(header.get(name, ""))[:200] for name in ("reason", "made"))
@@ -113,8 +113,8 @@ def config_of(data: Any, path: str | Path) -> CacheConfig:
         tiers = tuple(TierConfig(**{**tier, "slots": _slots(tier["slots"])}) for tier in data["tiers"])
         groups = tuple(LayerGroup(**group) for group in data["groups"])
         config = CacheConfig(**{**data, "tiers": tiers, "groups": groups})
-    except (TypeError, KeyError, AttributeError, QuireError) as wrong:
-        raise _wrong(path, f"its config is none: {wrong}") from None
+    except (TypeError, KeyError, AttributeError, QuireError) as error:
+        raise _wrong(path, f"its config is none: {error}") from None
     return replace(config, events=False)
 
 

@@ -69,11 +69,11 @@ class IncidentPlayer(PlayedCache):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)  # handles that were lost then are lost again
                 return act(self, *given)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as wrong:
-            if self.raised is wrong or isinstance(wrong, QuireError):
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            if self.raised is error or isinstance(error, QuireError):
                 raise
-            fact = f"what it names is not there: {type(wrong).__name__}: {wrong}"
-            raise InputError(say(f"call {self.place} of an incident ({verb})", fact, "play a whole file")) from wrong
+            fact = f"what it names is not there: {type(error).__name__}: {error}"
+            raise InputError(say(f"call {self.place} of an incident ({verb})", fact, "play a whole file")) from error
 
     def _compare(self, call: Plain) -> None:
         """What came of it must be what came of it then."""

@@ -75,10 +75,10 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
             try:
                 wanted = _tried(given)
                 answer = real()
-            except BaseException as wrong:
+            except BaseException as error:
                 self._forget_requests(first)
-                if not isinstance(wrong, QuireError) or isinstance(wrong, BrokenInvariant):
-                    self._broke(verb, wrong)
+                if not isinstance(error, QuireError) or isinstance(error, BrokenInvariant):
+                    self._broke(verb, error)
                 raise
             finally:
                 self._inside = False
@@ -95,9 +95,9 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
             self._clock.read.clear()
             try:
                 answer = real()
-            except BaseException as wrong:
-                if not isinstance(wrong, QuireError) or isinstance(wrong, BrokenInvariant):
-                    self._broke(verb, wrong)
+            except BaseException as error:
+                if not isinstance(error, QuireError) or isinstance(error, BrokenInvariant):
+                    self._broke(verb, error)
                 raise
             self._tell(verb, _tried(given), lambda: told(answer))
             return answer
@@ -108,8 +108,8 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
             if isinstance(given, Exception):
                 raise given
             self._note(Entry(verb, self._clock.time(), tuple(self._clock.read), given, told()))
-        except Exception as wrong:
-            self._broke(f"the note of {verb}", wrong)
+        except Exception as error:
+            self._broke(f"the note of {verb}", error)
 
     def asked(self, request: Request | Prepared) -> AskedRequest:
         """A request by its number; the first time all of it."""
@@ -252,5 +252,5 @@ def _tried(given: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...] | Exception:
     """What a call is given, before it changes that; the call itself will say what is wrong with it."""
     try:
         return given()
-    except Exception as wrong:
-        return wrong
+    except Exception as error:
+        return error

@@ -174,8 +174,8 @@ def _explain_syntax(data: bytes, error: Exception) -> ApiError:
 def _not_utf8(data: bytes) -> int:
     try:
         data.decode()
-    except UnicodeDecodeError as wrong:
-        return wrong.start
+    except UnicodeDecodeError as error:
+        return error.start
     return 0
 
 

@@ -223,8 +223,8 @@ def try_fleet(search: Search, fleet: Fleet) -> Tried:
             result = play_fleet(
                 trace, fleet, late=search.objective.limit(len(trace)), objective=search.objective.percent
             )
-        except QuireError as wrong:
-            return Tried(fleet, price, None, str(wrong))
+        except QuireError as error:
+            return Tried(fleet, price, None, str(error))
     return Tried(fleet, price, result)
 
 

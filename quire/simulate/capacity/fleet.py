@@ -159,8 +159,8 @@ def run_fleet(source: TraceSource, fleet: Fleet) -> FleetResult | str:
         simplefilter("ignore", ConfigWarning)
         try:
             return played(load_trace(source), fleet)
-        except QuireError as wrong:
-            return str(wrong)
+        except QuireError as error:
+            return str(error)
 
 
 @lru_cache(maxsize=1)

@@ -227,8 +227,8 @@ def run_one(source: TraceSource, settings: ReplaySettings) -> dict[str, Any] | s
         simplefilter("always", ConfigWarning)
         try:
             result = play(_trace(source), settings).to_json()
-        except QuireError as wrong:
-            return str(wrong)
+        except QuireError as error:
+            return str(error)
     facts = {name: value for name, value in result.items() if name not in ("series", "settings")}
     if unknown := result["settings"].get("trace_sharing"):
         facts["trace_sharing"] = unknown

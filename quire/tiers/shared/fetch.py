@@ -107,8 +107,8 @@ class Fetch:
         try:
             if not self._stopped:
                 self._bring()
-        except QuireError as wrong:  # such as a request that this cache cannot hold
-            self.why = self.why or str(wrong)
+        except QuireError as error:  # such as a request that this cache cannot hold
+            self.why = self.why or str(error)
         finally:
             self._settle()
             self._end()

@@ -62,7 +62,7 @@ class Turns:
                 asked.taken = True
             try:
                 carry(asked.act())
-            except Exception as wrong:  # raised to the caller: it is not the owner's fault
-                asked.wrong = wrong
+            except Exception as error:  # raised to the caller: it is not the owner's fault
+                asked.wrong = error
             finally:
                 asked.done.set()

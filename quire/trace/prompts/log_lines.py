@@ -42,11 +42,11 @@ def read_object(text: bytes) -> Fields:
     """The object of a line; raises Wrong."""
     try:
         fields = json.loads(text)
-    except (ValueError, RecursionError) as wrong:
+    except (ValueError, RecursionError) as error:
         if is_table(text):
             cure = "give the log of the prompts; for lengths there are quire trace make, and quire plan of its trace"
             raise Wrong("it is a table of lengths (CSV), without prompts", cure) from None
-        raise Wrong(f"it is not JSON ({type(wrong).__name__})", "write one JSON object per line") from None
+        raise Wrong(f"it is not JSON ({type(error).__name__})", "write one JSON object per line") from None
     if not isinstance(fields, dict):
         raise Wrong("it is not a JSON object", "write one JSON object per line")
     return fields

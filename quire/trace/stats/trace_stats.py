@@ -118,8 +118,8 @@ def read_stats(
             except BrokenStream as broken:
                 _bad(stats, reader.wrong(str(broken), "fetch the file again", ahead=1), skip_bad)
                 break
-            except TraceError as wrong:
-                _bad(stats, wrong, skip_bad)
+            except TraceError as error:
+                _bad(stats, error, skip_bad)
                 continue
             if line is not None:
                 stats.unit = reader.unit if reader.kind == "mooncake" else None

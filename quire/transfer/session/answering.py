@@ -138,8 +138,8 @@ def _serve(
         receiver = receiver_rank_of(message, fragments, [page.page_bytes for page in theirs.pages], now)
         expected = len(meets(mine.grid, mine.seat, theirs.grid, turn))
         _check_alone(session, message, receiver, theirs)
-    except QuireError as wrong:
-        _turn_down(registry, peer, message, str(wrong))
+    except QuireError as error:
+        _turn_down(registry, peer, message, str(error))
         return
     if PER_GROUP not in theirs.can:  # it lists all its slots, and says in one number from where on it lacks them
         receiver.targets = tuple(

@@ -84,8 +84,8 @@ def _land(registry: TransferRegistry, key: Key, request: Request, names: tuple[s
         return None
     try:
         return registry.view.want(request, one_start=not registry.peers.take_wants(names))
-    except BaseException as wrong:
-        give_up(registry, key, str(wrong))
+    except BaseException as error:
+        give_up(registry, key, str(error))
         raise
 
 

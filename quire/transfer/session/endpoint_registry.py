@@ -133,8 +133,8 @@ class TransferRegistry:
         """Hand a message to the link; False when it cannot be sent, also where the name is not a peer's."""
         try:
             sent = self.link.send(peer, message)
-        except QuireError as wrong:
-            sent, self.last_refusal = False, str(wrong)
+        except QuireError as error:
+            sent, self.last_refusal = False, str(error)
         if not sent:
             self.ignored["out of reach"] += 1
         return sent

@@ -131,8 +131,8 @@ class Receiving:
             return []
         try:
             aux = unpack(report.aux, self.key, self._aux_room)
-        except QuireError as wrong:
-            return self._end(broken(f"{peer}: {wrong}"), now)
+        except QuireError as error:
+            return self._end(broken(f"{peer}: {error}"), now)
         if self.aux is not None and aux != self.aux:
             return self._end(broken(f"{peer} sends other auxiliary data than the writers before it"), now)
         self.aux = aux

@@ -85,10 +85,10 @@ class DiskTier:
                 ours.found_bytes = ours.file.size()
                 if ours.found_bytes != ours.num_slots * ours.stride:
                     ours.file.resize(ours.num_slots * ours.stride)
-        except OSError as wrong:
+        except OSError as error:
             self._close_files()
             cure = "free some space or give it fewer slots"
-            raise StateError(say(f"tier {name!r} in {str(folder)!r}", reason(wrong), cure)) from wrong
+            raise StateError(say(f"tier {name!r} in {str(folder)!r}", reason(error), cure)) from error
         self._unsynced: OSError | None = None  # the first sync that failed
         self._syncing = Lock()  # one sync at a time
         self._pid = os.getpid()

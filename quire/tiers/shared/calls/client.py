@@ -117,9 +117,9 @@ class StoreClient:
             self._calls[number] = deadline
         try:
             answer = act()
-        except StoreError as wrong:
-            self._failed(wrong)
-            return wrong.miss
+        except StoreError as error:
+            self._failed(error)
+            return error.miss
         finally:
             with self._lock:
                 del self._calls[number]
