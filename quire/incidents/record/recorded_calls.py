@@ -163,7 +163,7 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
             made = list(self._clock.read)
             self._real["_asked"]()
             gone = [
-                (kind, place) for kind, some in before.items() for place, ref in enumerate(some)
+                (kind, index) for kind, some in before.items() for index, ref in enumerate(some)
                 if ref not in kinds[kind] and ref() is None
             ]  # fmt: skip
             read = () if self._inside else tuple(self._clock.read[len(made) :])

@@ -140,12 +140,12 @@ class ReplaySettings:
         shape = find_shape(self.shape)
         groups = shape.groups(self.block_size)
         tiers = [TierConfig(tier.name, tier.slots(shape, self.block_size), tier.slow) for tier in self.tiers]
-        total = sum(tier.of_pool(place) for tier in tiers for place in range(len(groups)))
+        total = sum(tier.of_pool(index) for tier in tiers for index in range(len(groups)))
         if total > MOST_PAGES:
             fact = f"its tiers hold {total:,} pages, and {MOST_PAGES:,} is the most that can be replayed"
             raise InputError(say(f"memory of {self.shape}", fact, "give less memory, or use larger blocks"))
-        for place, group in enumerate(groups):
-            if tiers[0].of_pool(place) < 1:
+        for index, group in enumerate(groups):
+            if tiers[0].of_pool(index) < 1:
                 fact = f"it holds no page of group {group.name!r} ({group.page_bytes} bytes)"
                 raise InputError(say(f"memory of {tiers[0].name}", fact, "give more, or use smaller blocks"))
         return CacheConfig(

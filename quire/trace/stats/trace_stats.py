@@ -94,8 +94,8 @@ def _chain(line: TraceLine) -> list[int]:
     """Parts of Quire's own traces as ids: a part and all before it, in its scope."""
     ids: list[int] = []
     before = hash(line.scope.key)
-    for place, (name, size) in enumerate(zip(line.names, line.sizes, strict=True)):
-        part = ("private", line.number, place) if name is None else (name, size)
+    for index, (name, size) in enumerate(zip(line.names, line.sizes, strict=True)):
+        part = ("private", line.number, index) if name is None else (name, size)
         before = hash((before, part)) & ((1 << 62) - 1)
         ids.append(before)
     return ids

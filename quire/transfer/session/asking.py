@@ -93,7 +93,7 @@ def _ask(registry: TransferRegistry, arrival: Arrival, landing: Landing, now: fl
     """The door is open and the writers are known before the first of them is asked."""
     session = arrival.session
     arrival.door = registry.link.door(landing.places)
-    own = [place for place, group in enumerate(registry.shape.groups) if not group.cross]
+    own = [index for index, group in enumerate(registry.shape.groups) if not group.cross]
     start = first_missing([landing.needs[g] for g in own], [landing.held[g] for g in own])
     wants = tuple(
         wire.group_want(places, state=bool(group.current), position=landing.length)
