@@ -119,12 +119,12 @@ def _title(incident: Incident) -> str:
 def _play(options: Namespace) -> int:
     incident = load(options.file)
     variants = {text: _changed(incident.config, text) for text in options.what_if}
-    told: dict[str, Any] = _head(incident)
+    facts: dict[str, Any] = _head(incident)
     if not options.json:
         print(_title(incident), flush=True)
     if incident.start is None:
         played = _play_exactly(incident, options)
-        told["exact"] = True
+        facts["exact"] = True
         if not options.json:
             print(f"played {played} calls: every row, slot and answer as it was")
     elif not variants:
@@ -132,7 +132,7 @@ def _play(options: Namespace) -> int:
     outcomes = {"then": _as_it_was(incident)}
     outcomes |= {text: LoosePlayer(config).play(incident.calls) for text, config in variants.items()}
     if options.json:
-        print(json.dumps({**told, "outcomes": {name: asdict(one) for name, one in outcomes.items()}}))
+        print(json.dumps({**facts, "outcomes": {name: asdict(one) for name, one in outcomes.items()}}))
     else:
         print("\n".join(_table(outcomes)))
     return 0
@@ -179,13 +179,13 @@ def _wait(options: Namespace, player: IncidentPlayer, call: list[Any], seconds: 
 
 def _as_it_was(incident: Incident) -> PlayOutcome:
     """What became of the requests then."""
-    found, told = find_out(incident), PlayOutcome()
+    found, outcome = find_out(incident), PlayOutcome()
     for one in found.stretches:
-        told.admitted += one.admitted
-        told.prompt_tokens += one.prompt_tokens
-        told.hit_tokens += one.hit_tokens
-    told.preempted = sum(call[0] == "suspend" for call in incident.calls)
-    return told
+        outcome.admitted += one.admitted
+        outcome.prompt_tokens += one.prompt_tokens
+        outcome.hit_tokens += one.hit_tokens
+    outcome.preempted = sum(call[0] == "suspend" for call in incident.calls)
+    return outcome
 
 
 def _table(outcomes: dict[str, PlayOutcome]) -> list[str]:

@@ -103,8 +103,8 @@ def _line(part: Any) -> bytes:
 
 def config_data(config: CacheConfig) -> dict[str, Any]:
     """A config as JSON takes it, without what only events need."""
-    told = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in LEFT_OUT}
-    return {**told, "tiers": [asdict(tier) for tier in config.tiers], "groups": [asdict(one) for one in config.groups]}
+    sizes = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in LEFT_OUT}
+    return {**sizes, "tiers": [asdict(tier) for tier in config.tiers], "groups": [asdict(one) for one in config.groups]}
 
 
 def config_of(data: Any, path: str | Path) -> CacheConfig:

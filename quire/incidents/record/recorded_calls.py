@@ -63,7 +63,7 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
     # -- what all have in common -------------------------------------------------------------------------------------
 
     def call(
-        self, verb: str, given: Callable[[], tuple[Any, ...]], real: Callable[[], Any], told: Callable[[Any], Any]
+        self, verb: str, given: Callable[[], tuple[Any, ...]], real: Callable[[], Any], facts: Callable[[Any], Any]
     ) -> Any:
         """Make a call and note it. What raises has changed nothing, and is noted if it should not have raised."""
         with self._lock:
@@ -82,11 +82,11 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
                 raise
             finally:
                 self._inside = False
-            self._tell(verb, wanted, lambda: told(answer))
+            self._tell(verb, wanted, lambda: facts(answer))
             return answer
 
     def call_first(
-        self, verb: str, given: Callable[[], tuple[Any, ...]], real: Callable[[], Any], told: Callable[[Any], Any]
+        self, verb: str, given: Callable[[], tuple[Any, ...]], real: Callable[[], Any], facts: Callable[[Any], Any]
     ) -> Any:
         """The same of a call that ends no sequence: what it was given is noted when it was made."""
         with self._lock:
@@ -99,15 +99,15 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
                 if not isinstance(error, QuireError) or isinstance(error, BrokenInvariant):
                     self._broke(verb, error)
                 raise
-            self._tell(verb, _tried(given), lambda: told(answer))
+            self._tell(verb, _tried(given), lambda: facts(answer))
             return answer
 
-    def _tell(self, verb: str, given: tuple[Any, ...] | Exception, told: Callable[[], Any]) -> None:
+    def _tell(self, verb: str, given: tuple[Any, ...] | Exception, facts: Callable[[], Any]) -> None:
         """Note a call that was made. Whatever is wrong with its note, the caller has what he asked for."""
         try:
             if isinstance(given, Exception):
                 raise given
-            self._note(Entry(verb, self._clock.time(), tuple(self._clock.read), given, told()))
+            self._note(Entry(verb, self._clock.time(), tuple(self._clock.read), given, facts()))
         except Exception as error:
             self._broke(f"the note of {verb}", error)
 
@@ -178,12 +178,12 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
         many = relisted(requests)
         real = self._real["claim"]
 
-        def told(claims: Claims) -> Any:
+        def facts(claims: Claims) -> Any:
             promises = [(promise.hit.start, promise.num_tokens) for promise in promises_in(claims)]
             return self.take(claims), promises, list(map(lack_of, claims.refused))
 
         claims: Claims = self.call(
-            "claim", lambda: ([*map(self.asked, many)], purpose), lambda: real(many, purpose), told
+            "claim", lambda: ([*map(self.asked, many)], purpose), lambda: real(many, purpose), facts
         )
         return claims
 

@@ -104,7 +104,7 @@ class EngineCollector(Collector):
         hinted: dict[tuple[str, ...], float] = {}
         for group, group_config in enumerate(cache.config.groups):
             counts = cache.stats(group)
-            for kind, pages in (("told", counts.hinted), ("reused", counts.reused_hinted)):
+            for kind, pages in (("hinted", counts.hinted), ("reused", counts.reused_hinted)):
                 hinted |= {(group_config.name, back, kind): number for back, number in zip(BACKS, pages, strict=True)}
         what = "Pages by the hint of their request: those hinted, and those of them reused."
         yield self._made.counts("quire:hinted_pages", what, ("group", "back", "kind"), hinted)

@@ -98,11 +98,11 @@ def sweep(
     executor: Executor | None = None,
     workers: int | None = None,
     tell: Callable[[int], None] | None = None,
-    told: Callable[[ReplaySettings, dict[str, Any] | str], None] | None = None,
+    on_result: Callable[[ReplaySettings, dict[str, Any] | str], None] | None = None,
 ) -> Sweep:
     """Replay a trace with each of `settings`; in `workers` processes (default: the cores), or where `executor` says.
 
-    `tell` is called with how many more are done, `told` with the result of each, in their order.
+    `tell` is called with how many more are done, `on_result` with the result of each, in their order.
     """
     source = TraceSource(source) if isinstance(source, str) else source
     grid = list(settings)
@@ -117,8 +117,8 @@ def sweep(
         answers = []
         for asked_for, one in zip(grid, pending, strict=True):
             answers.append(one.result())
-            if told is not None:
-                told(asked_for, answers[-1])
+            if on_result is not None:
+                on_result(asked_for, answers[-1])
             if tell is not None:
                 tell(1)
         found = {size: one.result() for size, one in searches.items()}

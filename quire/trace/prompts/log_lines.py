@@ -20,10 +20,10 @@ _PROMPT = re.compile(rb'(?<!\\)"prompt"\s*:\s*\[')
 
 def take_ids(text: bytes) -> tuple[bytes, Int32 | None]:
     """The line with `[0]` in place of a list of ids, and the ids; the line as it is where there is no such list."""
-    found = _PROMPT.search(text)
-    if found is None:
+    match = _PROMPT.search(text)
+    if match is None:
         return text, None
-    begin, end = found.end(), text.find(b"]", found.end())
+    begin, end = match.end(), text.find(b"]", match.end())
     inside = text[begin:end]
     if len(inside) < LEAST or inside.translate(None, NUMBERS) or _PROMPT.search(text, end) is not None:
         return text, None
