@@ -1,4 +1,4 @@
-"""quire events: look at a stream of KV events, record it to a file, publish a file again."""
+"""quire events: watch a stream of KV events, record it to a file, publish a recorded file again."""
 
 from __future__ import annotations
 

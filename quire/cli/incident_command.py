@@ -1,8 +1,6 @@
-"""quire incident: what a cache was called with, from a file that a server or `quire.incidents.Incidents` has written.
-
-quire incident save FOLDER      have the server that keeps incidents there write one now
-quire incident show FILE        hits and refusals over time, who waited, what was left open
-quire incident play FILE        a real cache does it again, exactly; with --what-if others do, too
+"""quire incident: the recorded calls of a cache, in a file that a server (--incidents) or `quire.incidents.Incidents`
+writes. `save` makes a server write one now; `show` prints hits and refusals over time, requests that waited, and what
+was left open; `play` makes the same calls on a real cache, exactly, and with --what-if on other caches too.
 """
 
 from __future__ import annotations
@@ -53,11 +51,11 @@ def _parser() -> ArgumentParser:
     saving = acts.add_parser("save", help="make a server write one now")
     saving.add_argument("folder", help="the server's --incidents")
     saving.set_defaults(act=_save)
-    showing = acts.add_parser("show", help="summarise its calls")
+    showing = acts.add_parser("show", help="hits, refusals and waits of its calls")
     showing.add_argument("file")
     showing.add_argument("--json", action="store_true", help="as JSON")
     showing.set_defaults(act=_show)
-    playing = acts.add_parser("play", help="play its calls on a real cache")
+    playing = acts.add_parser("play", help="make its calls on a real cache again")
     add = playing.add_argument
     add("file")
     add("--store", choices=["auto", "twin", "compiled"], default="auto", help="default: the fastest available")

@@ -31,17 +31,17 @@ TOOLS = {
     ),
     "findings": (
         "quire.cli.prompts.findings_command",
-        "what keeps prompts of a log from sharing more; what each fix would save",
+        "what keeps prompts of a log from sharing more; what mending it would bring",
     ),
-    "diff": ("quire.cli.prompts.diff_command", "requests before and after a change of template or tools: sharing lost"),
+    "diff": ("quire.cli.prompts.diff_command", "requests before and after a change of template or tools: what is lost"),
     "tiers": ("quire.cli.tiers.tiers_command", "measure memory, disks and shared stores here; what is worth using"),
     "events": ("quire.cli.events_command", "watch, record or republish a stream of KV events"),
     "fsck": (
         "quire.cli.tiers.fsck_command",
         "verify the pages of a disk tier; report damage, and repair it",
     ),
-    "incident": ("quire.cli.incident_command", "play a cache's recorded calls again: exactly, or with other settings"),
-    "disagg": ("quire.cli.disagg", "compute in one process, decode in another: what is sent, what a crash costs"),
+    "incident": ("quire.cli.incident_command", "what a cache was called with, played again: exactly, or with others"),
+    "disagg": ("quire.cli.disagg", "compute in one process, decode in another; what is sent, and what a crash costs"),
 }
 ENDED = ("replay", "sweep", "trace", "findings", "diff", "incident")  # by SIGTERM in one line; a server has its own way
 SERVERS = ("serve", "prefill")  # whose output may have no reader

@@ -307,7 +307,7 @@ class Cache(ColderTiers, Questions):
         cancel a request.
 
         `back`: when their text is asked for again: "soon" (a tool runs), "later" (a person thinks), "never" (it is
-        over); None: unknown. All are checked before the first one ends.
+        over); None: who knows. All are checked before the first one ends.
         """
         with self._lock:
             if type(sequences) is Sequence and back is None and not self._watchers:  # the usual case

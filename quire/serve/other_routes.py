@@ -18,51 +18,53 @@ from quire.serve.protocol.raw_parts import check_raw_parts, read_tokens
 B = TypeVar("B", bound=Body)
 
 
-async def read_fields(service: AnyService, exchange: Exchange, kind: type[B]) -> B:
+async def read_asked(service: AnyService, exchange: Exchange, kind: type[B]) -> B:
     """The fields of a body, which asks for the model that there is."""
     settings = service.settings
     async with exchange.body(settings.max_body, settings.body_seconds, service.bodies) as data:
-        body = await service.large.do(len(data), lambda: read_body(data, kind), LARGE)
-    check_raw_parts(body)
-    if body.model not in (None, settings.model_name):
+        asked = await service.large.do(len(data), lambda: read_body(data, kind), LARGE)
+    check_raw_parts(asked)
+    if asked.model not in (None, settings.model_name):
         fact = f"this server has {settings.model_name} only"
         raise ApiError(
-            404, say(f"model {shown(body.model)}", fact, "name that one"), param="model", code="model_not_found"
+            404, say(f"model {shown(asked.model)}", fact, "name that one"), param="model", code="model_not_found"
         )
-    if getattr(body, "priority", None) and not settings.allow_priority:
+    if getattr(asked, "priority", None) and not settings.allow_priority:
         fact = "this server does not let clients choose it"
         raise ApiError(400, say("priority", fact, "leave it out"), param="priority", code="unsupported")
-    return body
+    return asked
 
 
 async def tokenize(service: AnyService, exchange: Exchange, tenant: str) -> None:
     """POST /tokenize: a text, or a conversation."""
-    body = await read_fields(service, exchange, TokenizeBody)
-    if (body.prompt is None) == (body.messages is None):
+    asked = await read_asked(service, exchange, TokenizeBody)
+    if (asked.prompt is None) == (asked.messages is None):
         raise ApiError(400, say("prompt", "there must be either it or messages", "give one of them"), param="prompt")
-    await exchange.reply_bytes(200, await service.large.do(exchange.body_size, lambda: _tokenized(service, body)), JSON)
+    await exchange.reply_bytes(
+        200, await service.large.do(exchange.body_size, lambda: _tokenized(service, asked)), JSON
+    )
 
 
-def _tokenized(service: AnyService, body: TokenizeBody) -> bytes:
+def _tokenized(service: AnyService, asked: TokenizeBody) -> bytes:
     """The reply: large ones are made beside the event loop as well."""
-    if body.prompt is not None:
-        tokens = service.prompts.of_text(body.prompt, body.add_special_tokens is not False)
+    if asked.prompt is not None:
+        tokens = service.prompts.of_text(asked.prompt, asked.add_special_tokens is not False)
     else:
-        tokens = service.prompts.of_chat(body, template_tools(body.tools))
-    strings = service.prompts.tokenizer.convert_ids_to_tokens(tokens) if body.return_token_strs else None
+        tokens = service.prompts.of_chat(asked, template_tools(asked.tools))
+    strings = service.prompts.tokenizer.convert_ids_to_tokens(tokens) if asked.return_token_strs else None
     head = encoded({"count": len(tokens), "max_model_len": service.longest})
     return head[:-1] + b',"tokens":' + encoded_list(tokens) + b',"token_strs":' + encoded_list(strings) + b"}"
 
 
 async def detokenize(service: AnyService, exchange: Exchange, tenant: str) -> None:
     """POST /detokenize."""
-    body = await read_fields(service, exchange, DetokenizeBody)
-    await exchange.reply_bytes(200, await service.large.do(exchange.body_size, lambda: _text_of(service, body)), JSON)
+    asked = await read_asked(service, exchange, DetokenizeBody)
+    await exchange.reply_bytes(200, await service.large.do(exchange.body_size, lambda: _text_of(service, asked)), JSON)
 
 
-def _text_of(service: AnyService, body: DetokenizeBody) -> bytes:
+def _text_of(service: AnyService, asked: DetokenizeBody) -> bytes:
     """The reply."""
-    tokens = service.prompts.of_tokens(read_tokens(body.tokens, "tokens"), "tokens")
+    tokens = service.prompts.of_tokens(read_tokens(asked.tokens, "tokens"), "tokens")
     return encoded({"prompt": service.prompts.to_text(tokens, "tokens", special=True)})
 
 

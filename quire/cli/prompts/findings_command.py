@@ -71,7 +71,7 @@ def add_log_options(parser: CommandParser) -> None:
                         help="requests share only where it is equal, besides model and cache_salt")  # fmt: skip
     parser.add_argument("--session-field", metavar="NAME", help="the conversation (default: session_id and the like)")
     parser.add_argument("--time-field", metavar="NAME", help="of arrivals, such as created_at or meta.received")
-    parser.add_argument("--time-unit", choices=UNITS, help="of times that are not since the epoch")
+    parser.add_argument("--time-unit", choices=UNITS, help="of times that are no times since the epoch")
     parser.add_argument("--rate", type=rate_of, metavar="N[/s|/min|/h]", help="for logs without times")
     parser.add_argument("--drop-tools", action="store_true", help="leave out tools that the template does not print")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N requests")
