@@ -155,7 +155,7 @@ $(VENV)/torch: $(VENV)/tools
 	  || { tail -40 $(VENV)/torch.log; exit 1; }
 	@touch $@
 
-# Real parts to test against; not every machine can have them, and whatever is missing is told and left out.
+# Real parts to test against; not every machine can have them, and whatever is missing is reported and left out.
 # The torch that is there stays: pip may install nothing that wants another one. And the embedded model is converted, once:
 # every process of the tests that needs it would do so at the same time.
 KEEPING = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VENV)/kept.txt --constraint $(CONSTRAINTS)
@@ -177,7 +177,7 @@ $(VENV)/others: $(VENV)/ready Makefile
 	  || echo "*** $(MODEL) cannot be converted here: the tests with the embedded model are left out ($(VENV)/model.log)"
 	@touch $@
 
-# And those that Debian has. Only CI changes the machine, and only as root; anybody else is told the line.
+# And those that Debian has. Only CI changes the machine, and only as root; others get the line printed.
 APT = apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends $(DEBIAN)
 debian: $(VENV)/tools
 	@for part in redis-server chromium; do command -v $$part > /dev/null || missing="$$missing $$part"; done; \

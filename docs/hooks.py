@@ -1,4 +1,5 @@
-"""What the site makes of a page besides Markdown: help texts, links out of docs/. And quotes of source files.
+"""What the site makes of a page besides Markdown: help texts, links out of docs/, without the lines that are for readers
+of a checkout. And quotes of source files.
 
 MkDocs calls `on_page_markdown`. Whatever cannot be resolved raises, so the strict build fails. A quote stands in the
 page as plain Markdown, below a comment that names its source; tests/test_docs.py holds the two equal, and
@@ -23,6 +24,7 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 QUOTE = re.compile(r"^(<!-- shown: quoted from (\S+), ([\w.]+) -->\n```python\n)(.*?)(^```$)", re.MULTILINE | re.DOTALL)
 HELP = re.compile(r"^--8<-- `(quire [^`]*)`$", re.MULTILINE)
+CHECKOUT = re.compile(r"^In a checkout .*`make docs` puts here\.\n\n(?=::: )", re.MULTILINE)
 UPWARD = re.compile(r"\]\((\.\./[^)#]*)(#[^)]*)?\)")
 
 
@@ -55,7 +57,7 @@ def help_of(command: str) -> str:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
-    """Help texts filled in; links to files outside docs/ lead to the repository."""
+    """Help texts filled in; links to files outside docs/ lead to the repository; no word of what the site has filled in."""
 
     def outward(link: re.Match[str]) -> str:
         target = (Path(page.file.abs_src_path).parent / link[1]).resolve()
@@ -65,7 +67,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
             raise FileNotFoundError(f"{page.file.src_path} links to {link[1]}")
         return f"]({config['repo_url'].rstrip('/')}/blob/HEAD/{target.relative_to(ROOT).as_posix()}{link[2] or ''})"
 
-    markdown = UPWARD.sub(outward, markdown)
+    markdown = UPWARD.sub(outward, CHECKOUT.sub("", markdown))
     return HELP.sub(lambda quote: help_of(quote[1]), markdown)
 
 

@@ -16,6 +16,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -183,6 +184,20 @@ def test_quotes_are_what_they_quote() -> None:
     quoted = {name.removeprefix("Engine.") for _, _, name, *_ in hooks.QUOTE.findall(tutorial)}
     assert quoted == {"__init__", "submit", "step", "_grow", "_admitted", "_run", "_compute", "_sample", "_end"}
     assert tutorial.count("quoted from") == len(quoted)
+
+
+def test_a_reader_of_a_checkout_gets_at_the_reference() -> None:
+    """Only the site has docstrings in its pages. Elsewhere each place says what prints them, and the site does not."""
+    hooks = site_hooks()
+    for page in (ROOT / "docs" / "reference").glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        modules = re.findall(r"^::: (\S+)$", text, flags=re.MULTILINE)
+        printed = re.findall(r"^In a checkout `python -m pydoc (\S+)` prints", text, flags=re.MULTILINE)
+        assert printed == modules, name_of(page)
+        if modules:
+            site_page = SimpleNamespace(file=SimpleNamespace(abs_src_path=page, src_path=name_of(page)))
+            on_site = hooks.on_page_markdown(text, page=site_page, config={"repo_url": "https://example.org"})
+            assert "python -m pydoc" not in on_site and f"::: {modules[0]}" in on_site
 
 
 def test_the_package_index_gets_links_that_lead_out_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,8 +31,8 @@ def main(argv: list[str] | None = None) -> int:
     tell = note_printer()
     try:
         llm, sampling = _open(options, tell)
-    except (QuireError, ImportError, OSError, ValueError) as wrong:  # of a folder without a model that works, too
-        print(f"quire chat: {wrong}", file=sys.stderr)
+    except (QuireError, ImportError, OSError, ValueError) as error:  # of a folder without a model that works, too
+        print(f"quire chat: {error}", file=sys.stderr)
         return 2
     with llm:
         tell(HELP)
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> ArgumentParser:
     parser = CommandParser(prog="quire chat", description=__doc__)
     add_model(parser)
-    parser.add_argument("--system", metavar="TEXT", default="You are a helpful assistant.", help="how it shall behave")
+    parser.add_argument("--system", metavar="TEXT", default="You are a helpful assistant.", help="the system prompt")
     parser.add_argument("--max-tokens", type=int, default=256, metavar="N", help="longest answer (default %(default)s)")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 (default): the likeliest token")
     parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="only the likeliest tokens of mass P")
@@ -112,12 +112,12 @@ class Chat:
         except KeyboardInterrupt:
             if stream is not None:
                 stream.close()
-        except InputError as wrong:
-            self.tell(f"{wrong} (/new forgets the conversation)")
+        except InputError as error:
+            self.tell(f"{error} (/new forgets the conversation)")
             return
-        except QuireError as wrong:
+        except QuireError as error:
             print(end="\n" if any(pieces) else "", flush=True)  # what came of the answer stands on a line of its own
-            self.tell(str(wrong))
+            self.tell(str(error))
             return
         print(flush=True)
         if text := "".join(pieces):

@@ -1,4 +1,4 @@
-"""quire events: look at a stream of KV events, record it to a file, publish a file again."""
+"""quire events: watch a stream of KV events, record it to a file, publish a recorded file again."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> ArgumentParser:
     parser = CommandParser(prog="quire events", description=__doc__)
     acts = parser.add_subparsers(required=True, metavar="ACT")
-    tail = acts.add_parser("tail", help="print what a publisher says")
+    tail = acts.add_parser("tail", help="print a publisher's events")
     tail.set_defaults(act=_tail)
     tail.add_argument("--json", action="store_true", help="one JSON object per batch")
-    record = acts.add_parser("record", help="write what a publisher says to a file")
+    record = acts.add_parser("record", help="write a publisher's events to a file")
     record.set_defaults(act=_record)
     for one in (tail, record):
         one.add_argument("endpoint", metavar="ENDPOINT", help="of the publisher, as tcp://host:5557")
         one.add_argument("--bind", action="store_true", help="bind it instead, for publishers that connect")
-        one.add_argument("--topic", default="", help="only messages whose topic begins so")
+        one.add_argument("--topic", default="", help="only messages whose topic begins with it")
         one.add_argument("--count", type=_positive, metavar="N", help="stop after so many batches")
         one.add_argument("--seconds", type=_seconds, metavar="S", help="stop after so long")
         one.add_argument("--server", metavar="KEY", help="the publisher's public key for CURVE, or its file")
-        one.add_argument("--keys", metavar="FILE", help="our own keys for CURVE (a .key_secret file); else fresh ones")
+        one.add_argument("--keys", metavar="FILE", help="keys of this end for CURVE (a .key_secret file); default: new")
     record.add_argument("file", metavar="FILE")
     replay = acts.add_parser("replay", help="publish a recorded file again")
     replay.set_defaults(act=_replay)
@@ -42,7 +42,7 @@ def _parser() -> ArgumentParser:
     replay.add_argument("endpoint", metavar="ENDPOINT", help="to bind, or with --connect to connect to")
     replay.add_argument("--connect", action="store_true")
     replay.add_argument("--keys", metavar="FILE", help="publish with CURVE, with the keys of this .key_secret file")
-    help_ = "let in only holders of this public key, or that of this file; may be given again"
+    help_ = "accept only subscribers with this public key (or that of this file); may be repeated"
     replay.add_argument("--client", action="append", metavar="KEY", help=help_)
     replay.add_argument("--speed", type=_seconds, default=1.0, metavar="X", help="times as fast; 0: without pauses")
     return parser
@@ -93,7 +93,7 @@ def _replay(options: Namespace) -> int:
     keys = Keys.read(options.keys) if options.keys else None
     if options.client:
         if keys is None:
-            raise QuireError("--client: whom to let in is for streams with CURVE: add --keys FILE")
+            raise QuireError("--client: only streams with CURVE check subscribers: add --keys FILE")
         keys = keys.admitting(options.client)
     count = replay(options.file, options.endpoint, bind=not options.connect, speed=options.speed or None, keys=keys)
     print(f"{count} batches sent")

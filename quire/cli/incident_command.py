@@ -1,8 +1,6 @@
-"""quire incident: what a cache was called with, from a file that a server or `quire.incidents.Incidents` has written.
-
-quire incident save FOLDER      have the server that keeps incidents there write one now
-quire incident show FILE        hits and refusals over time, who waited, what was left open
-quire incident play FILE        a real cache does it again, exactly; with --what-if others do, too
+"""quire incident: the recorded calls of a cache, in a file that a server (--incidents) or `quire.incidents.Incidents`
+writes. `save` makes a server write one now; `show` prints hits and refusals over time, requests that waited, and what
+was left open; `play` makes the same calls on a real cache, exactly, and with --what-if on other caches too.
 """
 
 from __future__ import annotations
@@ -50,26 +48,24 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> ArgumentParser:
     parser = CommandParser(prog="quire incident", description=__doc__)
     acts = parser.add_subparsers(required=True, metavar="ACT", parser_class=CommandParser)
-    saving = acts.add_parser("save", help="have a server write one now")
-    saving.add_argument("folder", help="what it was given as --incidents")
+    saving = acts.add_parser("save", help="make a server write one now")
+    saving.add_argument("folder", help="the server's --incidents")
     saving.set_defaults(act=_save)
-    showing = acts.add_parser("show", help="what its calls say by themselves")
+    showing = acts.add_parser("show", help="hits, refusals and waits of its calls")
     showing.add_argument("file")
     showing.add_argument("--json", action="store_true", help="as JSON")
     showing.set_defaults(act=_show)
-    playing = acts.add_parser("play", help="have a real cache do it again")
+    playing = acts.add_parser("play", help="make its calls on a real cache again")
     add = playing.add_argument
     add("file")
-    add("--store", choices=["auto", "twin", "compiled"], default="auto", help="default: the faster one that is there")
+    add("--store", choices=["auto", "twin", "compiled"], default="auto", help="default: the fastest available")
     add("--page", type=int, metavar="PORT", nargs="?", const=0, help="the live page beside it (0, the default: any)")
     add("--step", action="store_true", help="wait for Enter after each step of the engine")
-    add("--speed", type=float, default=0.0, metavar="X", help="1: as fast as it was; 0 (default): as fast as it goes")
-    add(
-        "--from", dest="first", type=float, default=0.0, metavar="S", help="hurry to this second before --step, --speed"
-    )
-    add("--check", type=int, default=0, metavar="N", help="look at every invariant after every N calls")
+    add("--speed", type=float, default=0.0, metavar="X", help="1: the recorded pace; 0 (default): as fast as possible")
+    add("--from", dest="first", type=float, default=0.0, metavar="S", help="skip --step and --speed until this second")
+    add("--check", type=int, default=0, metavar="N", help="check every invariant after every N calls")
     add("--what-if", action="append", default=[], metavar="CHANGES", help="other caches: device=x2,eviction=lru")
-    add("--json", action="store_true", help="what came of it as JSON")
+    add("--json", action="store_true", help="print the result as JSON")
     playing.set_defaults(act=_play)
     return parser
 
@@ -84,8 +80,8 @@ def _save(options: Namespace) -> int:
     before = set(folder.glob(f"*{SUFFIX}"))
     try:
         os.kill(pid, signal.SIGUSR2)
-    except (ProcessLookupError, PermissionError) as wrong:
-        raise StateError(say(ask, f"process {pid}: {wrong.strerror}", "start the server again")) from None
+    except (ProcessLookupError, PermissionError) as error:
+        raise StateError(say(ask, f"process {pid}: {error.strerror}", "start the server again")) from None
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         if new := set(folder.glob(f"*{SUFFIX}")) - before:
@@ -121,12 +117,12 @@ def _title(incident: Incident) -> str:
 def _play(options: Namespace) -> int:
     incident = load(options.file)
     variants = {text: _changed(incident.config, text) for text in options.what_if}
-    told: dict[str, Any] = _head(incident)
+    facts: dict[str, Any] = _head(incident)
     if not options.json:
         print(_title(incident), flush=True)
     if incident.start is None:
         played = _play_exactly(incident, options)
-        told["exact"] = True
+        facts["exact"] = True
         if not options.json:
             print(f"played {played} calls: every row, slot and answer as it was")
     elif not variants:
@@ -134,7 +130,7 @@ def _play(options: Namespace) -> int:
     outcomes = {"then": _as_it_was(incident)}
     outcomes |= {text: LoosePlayer(config).play(incident.calls) for text, config in variants.items()}
     if options.json:
-        print(json.dumps({**told, "outcomes": {name: asdict(one) for name, one in outcomes.items()}}))
+        print(json.dumps({**facts, "outcomes": {name: asdict(one) for name, one in outcomes.items()}}))
     else:
         print("\n".join(_table(outcomes)))
     return 0
@@ -181,13 +177,13 @@ def _wait(options: Namespace, player: IncidentPlayer, call: list[Any], seconds: 
 
 def _as_it_was(incident: Incident) -> PlayOutcome:
     """What became of the requests then."""
-    found, told = find_out(incident), PlayOutcome()
+    found, outcome = find_out(incident), PlayOutcome()
     for one in found.stretches:
-        told.admitted += one.admitted
-        told.prompt_tokens += one.prompt_tokens
-        told.hit_tokens += one.hit_tokens
-    told.preempted = sum(call[0] == "suspend" for call in incident.calls)
-    return told
+        outcome.admitted += one.admitted
+        outcome.prompt_tokens += one.prompt_tokens
+        outcome.hit_tokens += one.hit_tokens
+    outcome.preempted = sum(call[0] == "suspend" for call in incident.calls)
+    return outcome
 
 
 def _table(outcomes: dict[str, PlayOutcome]) -> list[str]:
@@ -229,4 +225,4 @@ def _number(value: str, kind: Callable[[str], Any], part: str) -> Any:
     try:
         return kind(value)
     except ValueError:
-        raise InputError(say(f"--what-if {part}", "that is no number", "write device=x2 or device=500")) from None
+        raise InputError(say(f"--what-if {part}", "it is not a number", "write device=x2 or device=500")) from None

@@ -23,11 +23,11 @@ TOOLS = {
     "prefill": ("quire.cli.prefill", "compute prompts for `quire chat --prefill-peer` in another process"),
     "replay": ("quire.cli.simulate.replay_command", "a recorded workload through the cache, on a virtual clock"),
     "sweep": ("quire.cli.simulate.sweep_command", "a replay for every size and policy, beside the offline optimum"),
-    "fleet": ("quire.cli.simulate.fleet_command", "a trace over several workers: what a router that knows is worth"),
+    "fleet": ("quire.cli.simulate.fleet_command", "a trace over several workers: what cache-aware routing gains"),
     "plan": ("quire.cli.simulate.plan_command", "the cheapest workers and memory that answer a trace soon enough"),
     "trace": (
         "quire.cli.trace.trace_command",
-        "logs of real requests made into a trace, without text; what a trace says",
+        "make a trace of request logs, without text; statistics of a trace",
     ),
     "findings": (
         "quire.cli.prompts.findings_command",
@@ -35,10 +35,10 @@ TOOLS = {
     ),
     "diff": ("quire.cli.prompts.diff_command", "requests before and after a change of template or tools: what is lost"),
     "tiers": ("quire.cli.tiers.tiers_command", "measure memory, disks and shared stores here; what is worth using"),
-    "events": ("quire.cli.events_command", "a stream of KV events: look at it, record it, publish it again"),
+    "events": ("quire.cli.events_command", "watch, record or republish a stream of KV events"),
     "fsck": (
         "quire.cli.tiers.fsck_command",
-        "verify the pages that a disk tier keeps; say what is damaged, and repair it",
+        "verify the pages of a disk tier; report damage, and repair it",
     ),
     "incident": ("quire.cli.incident_command", "what a cache was called with, played again: exactly, or with others"),
     "disagg": ("quire.cli.disagg", "compute in one process, decode in another; what is sent, and what a crash costs"),

@@ -28,16 +28,16 @@ def add_model(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--device-memory", default="512MiB", metavar="SIZE", help="for pages: 40GB, 512MiB (default), or bytes"
     )
-    parser.add_argument("--host-memory", default="0", metavar="SIZE", help="for pages put away (default none)")
+    parser.add_argument("--host-memory", default="0", metavar="SIZE", help="for offloaded pages (default none)")
 
 
 def add_link(parser: ArgumentParser) -> None:
     """How another process is reached, and who may."""
-    parser.add_argument("--secret-file", metavar="FILE", help="what both sides know; default: $QUIRE_SECRET")
+    parser.add_argument("--secret-file", metavar="FILE", help="the secret of both sides; default: $QUIRE_SECRET")
     parser.add_argument("--link", choices=["tcp", "nixl"], default="tcp", help="how pages travel (default tcp)")
-    parser.add_argument("--tls-cert", metavar="PEM", help="this end's certificate: what travels is encrypted (tcp)")
+    parser.add_argument("--tls-cert", metavar="PEM", help="this end's certificate: encrypts the connection (tcp)")
     parser.add_argument("--tls-key", metavar="PEM", help="and its key")
-    parser.add_argument("--tls-ca", metavar="PEM", help="whom to believe; in `prefill`: who dials shows a certificate")
+    parser.add_argument("--tls-ca", metavar="PEM", help="authority to trust; in `prefill` clients need its certificate")
 
 
 def need_engine(model: str | None) -> None:
@@ -62,9 +62,9 @@ def open_llm(options: Namespace, tell: Callable[[str], None], prefill_peer: Pref
             options.model, device=options.device, dtype=options.dtype, tell=tell,
             device_bytes=options.device_memory, host_bytes=options.host_memory, prefill_peer=prefill_peer,
         )  # fmt: skip
-    except MemoryError as wrong:  # for the model, or for the tables over so many pages
+    except MemoryError as error:  # for the model, or for the tables over so many pages
         ask = f"device memory of {options.device_memory} and host memory of {options.host_memory}"
-        raise InputError(say(ask, f"it cannot be had here ({wrong})", "give less")) from wrong
+        raise InputError(say(ask, f"it cannot be had here ({error})", "give less")) from error
 
 
 def read_secret(options: Namespace) -> bytes:

@@ -32,14 +32,14 @@ def main(argv: list[str] | None = None) -> int:
         secret, tls = read_secret(options), read_tls(options)
         _check(options, secret, tls)
         llm = open_llm(options, tell)
-    except (QuireError, ImportError, OSError, ValueError) as wrong:  # of a folder without a model that works, too
-        print(f"quire prefill: {wrong}", file=sys.stderr)
+    except (QuireError, ImportError, OSError, ValueError) as error:  # of a folder without a model that works, too
+        print(f"quire prefill: {error}", file=sys.stderr)
         return 2
     with llm:
         try:
             address = llm.serve_prompts(options.listen, secret, link=options.link, tell=tell, tls=tls)
-        except (QuireError, OSError) as wrong:
-            print(f"quire prefill: {wrong}", file=sys.stderr)
+        except (QuireError, OSError) as error:
+            print(f"quire prefill: {error}", file=sys.stderr)
             return 2
         print(address, flush=True)
         broken = _wait(llm)

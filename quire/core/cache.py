@@ -189,7 +189,7 @@ class Cache(ColderTiers, Questions):
             self._watchers = (*others, watcher) if on else others
 
     def finish(self, plan: Plan, failed: Iterable[int] = (), undone: Iterable[int] = ()) -> Finished:
-        """A plan has run; `failed` names the moves that did not happen. Returns whose start had to drop.
+        """Report a plan as run; `failed`: the moves that failed. Returns setbacks, and moves that replace pages.
 
         A move that read what a failed one should have written has failed too, in this plan or a later one: name it.
         `undone`: moves of a background plan that were given up, though the page may be as it was: it stays where it is.
@@ -379,13 +379,13 @@ class Cache(ColderTiers, Questions):
     def lose(self, group: int, slots: Iterable[int], tier: int = 0) -> Finished:
         """The pages in these slots are bad: they leave the tree at once, whatever is open, in all tiers.
 
-        Returns whose promises that has changed, as `finish` does. A bad shadow costs only itself.
+        Returns the setbacks, as `finish` does. A bad shadow costs only itself.
         """
         check_place(self.config, group, tier)
         with self._asked():
             return lose_pages(self._registry, self._setup.now(), bad_pages(self._registry, group, slots, tier))
 
     def refresh(self) -> None:
-        """Let retention durations that have passed run out, and prefetches. Admission does it too."""
+        """Expire retention durations and prefetches whose time is over. Admission does so too."""
         with self._asked():
             self._setup.refresh(self._setup.now())

@@ -21,7 +21,7 @@ from quire.core.store.dumped import NONE, Dump
 
 
 def check(cache: Cache) -> None:
-    """Look at every invariant; raises BrokenInvariant, which names the first that does not hold, also under -O."""
+    """Check every invariant; raises BrokenInvariant, which names the first that does not hold, also under -O."""
     registry = registry_of(cache)
     setup = registry.setup
     with setup.lock:

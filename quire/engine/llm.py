@@ -166,7 +166,7 @@ class LLM:
         self, listen: str, secret: bytes, *, link: str = "tcp", tell: Callable[[str], None] = lambda _: None,
         tls: Tls | None = None,
     ) -> str:  # fmt: skip
-        """Compute prompts for others who know the secret, besides its own; returns where it listens."""
+        """Compute prompts for peers that know the secret, besides its own; returns where it listens."""
         from quire.engine.disagg.remote import serve
 
         self.loop.check_open("prompts for others")
@@ -192,7 +192,7 @@ class LLM:
         stream.close()
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Take no more, and wait until all answers are complete; False: some are not after `timeout` seconds."""
+        """Accept no more prompts; wait until all answers are complete. False: some are not after `timeout` seconds."""
         return self.loop.drain(timeout)
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ class EnginePublisher:
                 _log.error("routers hear nothing of this engine any more: %s", error)
 
     def close(self) -> bool:
-        """Tell the end, then stop publishing."""
+        """Publish the end, then stop publishing."""
         self.step()
         self._publisher.close()
         return True

@@ -100,8 +100,8 @@ class FleetStream:
         self._messages = aiter(self._call)
         try:
             first = await self._next(None)
-        except WorkerLost as wrong:
-            self._lose(wrong)
+        except WorkerLost as error:
+            self._lose(error)
             return False
         match first:
             case Taken(worker):

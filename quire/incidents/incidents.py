@@ -48,7 +48,7 @@ class Incidents:
     """Of one cache, given to it when it is made: `Cache(config, watchers=[Incidents(folder)])`.
 
     It keeps calls from the making of the cache on, as far as `max_bytes` reach; a warning is logged where that is less
-    than `keep`. While the first call is there a file plays exactly. `lines`: what must not be crossed.
+    than `keep`. While the first call is there a file plays exactly. `lines`: limits that start a file when crossed.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Incidents:
     # -- the thread --------------------------------------------------------------------------------------------------
 
     def work(self) -> list[Path]:
-        """Do what waits: pack calls, look for signs, write what is wanted. Returns the files that were written."""
+        """Do what is due: pack calls, look for signs, write incidents. Returns the files that were written."""
         with self._lock:
             self._flush()
             cache = None if self._cache is None else self._cache()
@@ -137,8 +137,8 @@ class Incidents:
                 data = self._encoder.pack(some)
                 for sign in self._signs.hear(some):
                     self._want(sign, some[-1].time)
-            except Exception as wrong:  # something that no call should have been given: it must harm nobody
-                self._give_up(f"a call could not be kept: {without_words(wrong)}")
+            except Exception as error:  # something that no call should have been given: it must harm nobody
+                self._give_up(f"a call could not be kept: {without_words(error)}")
                 continue
             self._ring.add(Pack(data, some[0].time, some[-1].time, len(some)))
             if not self._ring.is_whole and not self._warned and self._ring.seconds < self.keep:
@@ -163,7 +163,7 @@ class Incidents:
     # -- files -------------------------------------------------------------------------------------------------------
 
     def save(self, reason: str = "asked for") -> Path:
-        """Write what there is, now; the file."""
+        """Write the calls kept so far, now; returns the file."""
         with self._lock:
             self._flush()
             path = self._write(reason, asked=True)
@@ -182,9 +182,9 @@ class Incidents:
         try:
             make = write_apart if self._apart else write
             make(path, reason, made, self._config, packs, self._ring.is_whole)
-        except Exception as wrong:  # a full disk above all: serving goes on
-            own = str(wrong) if isinstance(wrong, QuireError) else without_words(wrong)
-            self.error = f"{getattr(wrong, 'strerror', None) or own}"
+        except Exception as error:  # a full disk above all: serving goes on
+            own = str(error) if isinstance(error, QuireError) else without_words(error)
+            self.error = f"{getattr(error, 'strerror', None) or own}"
             _log.warning("incident %r was not written: %s", reason, self.error)
             return None
         self.num_saved += 1
@@ -227,8 +227,8 @@ def _work(held: weakref.ref[Incidents], wake: threading.Event) -> None:
         wake.clear()
         try:
             incidents.work()
-        except Exception as wrong:  # of whatever kind: it harms nobody
-            incidents.error = without_words(wrong)
+        except Exception as error:  # of whatever kind: it harms nobody
+            incidents.error = without_words(error)
             _log.exception("incidents")
         del incidents
         time.sleep(0)

@@ -1,6 +1,6 @@
 """Signs: when something is wrong with a cache, told from its calls: no step for long, few hits, long waits.
 
-Pure: it hears of calls and of the time, and says what is wrong. A sign is told once, and again after it was gone.
+Pure: it hears of calls and of the time, and says what is wrong. A sign is reported once, and again after it was gone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from quire.core.records.errors import InputError, say, shown
 from quire.incidents.record.entry import Entry
 
-LEAST_REQUESTS = 20  # from which a hit rate is told
+LEAST_REQUESTS = 20  # from which a hit rate is judged
 WINDOW = 60.0  # seconds that it is of
 MOST_WAITING = 1 << 16
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -23,7 +23,7 @@ STEPS = ("add", "admit", "grow", "launch", "commit", "commit_step")
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What must not be crossed; None: nobody looks."""
+    """Limits: an incident is written when one is crossed; None: not checked."""
 
     hang: float | None = 60.0  # seconds without a step while there are sequences
     hit_rate: float | None = None  # of the prompt tokens of a minute; below it is a sign

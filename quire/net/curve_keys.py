@@ -79,7 +79,7 @@ class Keys:
         return Keys(public, own or b"")
 
     def admitting(self, clients: Iterable[bytes | str]) -> Keys:
-        """The same for a publisher that lets in only those."""
+        """The same for a publisher that accepts these clients only."""
         return Keys(self.public, self.secret, frozenset(public_key(client) for client in clients))
 
 

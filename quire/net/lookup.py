@@ -50,11 +50,11 @@ class Lookups(Generic[T]):
             self._threads += 1
         try:
             Thread(target=self._run, name="quire-lookup", daemon=True).start()
-        except RuntimeError as wrong:  # no more threads here: those that run go on with it, if there are any
+        except RuntimeError as error:  # no more threads here: those that run go on with it, if there are any
             with self._lock:
                 self._threads -= 1
                 if not self._threads:
-                    self._answer(ResolvedName(self._waiting.pop()[0], None, str(wrong)))
+                    self._answer(ResolvedName(self._waiting.pop()[0], None, str(error)))
 
     def forget(self, token: T) -> None:
         """It is not wanted any more; if it is under way its answer comes all the same."""
@@ -87,8 +87,8 @@ class Lookups(Generic[T]):
                 token, host, port = self._waiting.popleft()
             try:
                 answer = ResolvedName(token, addresses(host, port, numeric=False)[0], "")
-            except Exception as wrong:  # whatever a resolver raises: a thread that ended would keep its place for ever
-                answer = ResolvedName(token, None, str(wrong))
+            except Exception as error:  # whatever a resolver raises: a thread that ended would keep its place for ever
+                answer = ResolvedName(token, None, str(error))
             with self._lock:
                 self._answer(answer)
 

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files: the certificate of this end and its key, which a listener needs, and the authority to believe.
+    """PEM files: the certificate of this end and its key, which a listener needs, and the authority to trust.
 
     Whom we dial shows a certificate of `ca` (of the system's authorities, without one) for the host we have dialled.
     Who dials us shows one when there is a `ca`.
@@ -38,7 +38,7 @@ class Tls:
     ca: str | Path | None = None
 
     def inward(self) -> ssl.SSLContext:
-        """For those who dial us."""
+        """For incoming connections."""
         if self.cert is None:
             raise InputError(say("listening with TLS", "there is no certificate", "give `cert` and `key`"))
         context = self._context(ssl.PROTOCOL_TLS_SERVER)
@@ -48,7 +48,7 @@ class Tls:
         return context
 
     def outward(self) -> ssl.SSLContext:
-        """For those we dial."""
+        """For outgoing connections."""
         context = self._context(ssl.PROTOCOL_TLS_CLIENT)
         if self.ca is None:
             context.load_default_certs()
@@ -64,10 +64,10 @@ class Tls:
                 context.load_cert_chain(self.cert, self.key, password="")  # else OpenSSL asks on the terminal
             if self.ca is not None:
                 context.load_verify_locations(self.ca)
-        except (OSError, ValueError) as wrong:
+        except (OSError, ValueError) as error:
             names = ", ".join(str(name) for name in (self.cert, self.key, self.ca) if name is not None)
             cure = "give PEM files, the key without a password"
-            raise InputError(say(f"TLS with {names}", str(wrong), cure)) from wrong
+            raise InputError(say(f"TLS with {names}", str(error), cure)) from error
         return context
 
 
@@ -75,8 +75,8 @@ def check_tls(cert: str, key: str) -> None:
     """Refuse files that are not a certificate and its key, before a model is loaded."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
-    except (OSError, ssl.SSLError) as wrong:
-        fact = f"{cert} and {key} cannot be used: {wrong}"
+    except (OSError, ssl.SSLError) as error:
+        fact = f"{cert} and {key} cannot be used: {error}"
         raise InputError(say("TLS", fact, "give a certificate and its key, in PEM")) from None
 
 
@@ -145,16 +145,16 @@ class TlsSocket:
     def _wrapped(self) -> ssl.SSLSocket:
         try:
             self._sock.getpeername()
-        except OSError as wrong:
-            if wrong.errno == errno.ENOTCONN:
+        except OSError as error:
+            if error.errno == errno.ENOTCONN:
                 raise BlockingIOError from None  # it is being dialled
             raise
         try:
             return self._context.wrap_socket(
                 self._sock, server_side=self._host is None, do_handshake_on_connect=False, server_hostname=self._host
             )
-        except (ValueError, TypeError) as wrong:  # a host that no certificate can name
-            raise OSError(str(wrong)) from wrong
+        except (ValueError, TypeError) as error:  # a host that no certificate can name
+            raise OSError(str(error)) from error
 
     def _try(self, call: Callable[[], T]) -> T:
         try:

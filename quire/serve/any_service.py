@@ -76,7 +76,7 @@ class AnyService(ABC):
     @property
     @abstractmethod
     def troubles(self) -> dict[str, str]:
-        """By part what is wrong with its threads; while there is something, others should be asked."""
+        """By part what is wrong with its threads; while there is something, requests should go elsewhere."""
 
     @property
     @abstractmethod
@@ -89,11 +89,11 @@ class AnyService(ABC):
 
     @abstractmethod
     async def look(self, path: str, query: str, authorization: str) -> Reply | None:
-        """The answer of the live page; None: there is none."""
+        """The live page's answer; None: there is no live page."""
 
     @abstractmethod
     def cut(self) -> None:
-        """What is still under way ends where it is."""
+        """Cancel the answers still under way."""
 
     def end(self) -> None:
         """Take no more. What is under way goes on."""

@@ -40,7 +40,7 @@ OPEN = ("/health", "/ready", "/version", "/openapi.json", *PAGE)
 
 
 def make_app(service: AnyService) -> Starlette:
-    """An ASGI application; the LLM stays its maker's."""
+    """An ASGI application over an LLM, which its maker closes."""
     routes = [_route(method, path, endpoint) for (method, path), endpoint in endpoints(service).items()]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_such})
     app.router.redirect_slashes = False

@@ -100,10 +100,10 @@ class _Events:
 
     async def _open(self, answers_per_prompt: int) -> None:
         opening: list[str] = []
-        for place, stream in enumerate(self._streams):
+        for index, stream in enumerate(self._streams):
             prompt: Sequence[int] = stream.prompt.tolist()
             for nth in range(answers_per_prompt):
-                opening.append(self._form.opening(place * answers_per_prompt + nth, prompt))
+                opening.append(self._form.opening(index * answers_per_prompt + nth, prompt))
                 if len(opening[-1]) > LARGE_CHOICE:  # others go on in between
                     await self._exchange.write(self._events([one for one in opening if one]))
                     await asyncio.sleep(0)

@@ -46,13 +46,13 @@ class Server(uvicorn.Server):
         super().__init__(config)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal: the end, and a second one the end at once. The process ends as one that was asked to."""
+        """On a signal shut down, on a second one at once. The process exits as one ended by that signal."""
         if self.should_exit:
             self.force_exit = True
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then say so."""
+        """Listen, then print where."""
         await self.lifespan.startup()
         config = self.config
         listening = sockets or [bind(config.host, config.port)]
@@ -103,14 +103,14 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         made = socket.socket(kind, socket.SOCK_STREAM)
-    except (OSError, UnicodeError, OverflowError) as wrong:
+    except (OSError, UnicodeError, OverflowError) as error:
         raise InputError(
-            say(f"an address {host}:{port}", str(wrong), "give a host and a port of this machine")
+            say(f"an address {host}:{port}", str(error), "give a host and a port of this machine")
         ) from None
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
-    except (OSError, OverflowError) as wrong:
+    except (OSError, OverflowError) as error:
         made.close()
-        raise InputError(say(f"an address {host}:{port}", str(wrong), "give a free port of this machine")) from None
+        raise InputError(say(f"an address {host}:{port}", str(error), "give a free port of this machine")) from None
     return made

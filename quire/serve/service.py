@@ -21,7 +21,7 @@ from quire.viewer.page_routes import PageRoutes, Reply
 
 
 class Service(AnyService):
-    """One server's. It does not own the LLM: its maker closes it."""
+    """The service of one server. It does not own the LLM: its maker closes it."""
 
     def __init__(self, llm: LLM, settings: ServeSettings) -> None:
         longest: int = llm.loop.call(longest_request)
@@ -39,7 +39,7 @@ class Service(AnyService):
 
     @property
     def troubles(self) -> dict[str, str]:
-        """By part what is wrong with its threads; while there is something, others should be asked."""
+        """By part what is wrong with its threads; while there is something, requests should go elsewhere."""
         return troubles(self.llm)
 
     @property
@@ -71,18 +71,18 @@ class Service(AnyService):
                     self._viewed.run_over(stream.run)
 
     async def look(self, path: str, query: str, authorization: str) -> Reply | None:
-        """The answer of the live page; None: there is none."""
+        """The live page's answer; None: there is no live page."""
         if self.page is None:
             return None
         return await asyncio.to_thread(self.page.answer, path, query, authorization)
 
     def end(self) -> None:
-        """Take no more; requests that wait for a place are refused. What is under way goes on."""
+        """Accept no new requests; those that wait for a place are refused. Answers under way go on."""
         super().end()
         self.llm.loop.drain(0)
 
     def cut(self) -> None:
-        """What is still under way ends where it is."""
+        """Cancel the answers still under way."""
         for stream in list(self._streams):
             stream.close()
 

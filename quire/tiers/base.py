@@ -96,7 +96,7 @@ class Tier(Protocol):
 class MemoryTier(Tier, Protocol):
     """A tier whose slots the processor can address.
 
-    The mover copies in and out of such slots without a call, so a tier whose reads can fail or must be checked is none.
+    The mover copies in and out of such slots without a call, so a tier whose reads can fail or need checks is not one.
     """
 
     def view(self, group: int) -> Bytes:

@@ -56,9 +56,9 @@ def facts_digest(facts: Mapping[str, Any], person: str = "quire-facts") -> bytes
     """32 bytes for facts that JSON can say: where weights cannot be read, their revision, config and quantisation."""
     try:
         text = json.dumps(facts, sort_keys=True, allow_nan=False, ensure_ascii=True)
-    except (TypeError, ValueError) as wrong:
+    except (TypeError, ValueError) as error:
         cure = "use strings, numbers, lists and dicts"
-        raise InputError(say("facts of a model", f"JSON cannot say them ({wrong})", cure)) from None
+        raise InputError(say("facts of a model", f"JSON cannot say them ({error})", cure)) from None
     return blake2b(text.encode(), digest_size=32, person=person.encode()).digest()
 
 

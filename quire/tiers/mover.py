@@ -121,7 +121,7 @@ class Mover:
         return ticket
 
     def run(self, plan: Plan) -> list[int]:
-        """Submit and wait; the failed moves."""
+        """Submit and wait; returns the failed moves."""
         return self.submit(plan).wait()
 
     def reasons(self, plan: Plan) -> Failures:
@@ -179,8 +179,8 @@ class Mover:
         try:
             for batch in self._ground.batches(moves) if self.failure is None else ():
                 failed |= self._run_batch(batch, ticket.number)
-        except Exception as wrong:
-            self.failure = wrong
+        except Exception as error:
+            self.failure = error
         if self.failure is not None:
             ticket._finish(failed, self.failure)
             return

@@ -54,9 +54,9 @@ class Pinning:
             for array in self._arrays:
                 if not self._stop.is_set():
                     self._pin(array.__array_interface__["data"][0], array.nbytes)
-        except Exception as wrong:  # what could not be pinned stays slow, and is right all the same
-            self.failure = str(wrong)
-            log.warning("host memory stays unpinned, and copies slow: %s", wrong)
+        except Exception as error:  # what could not be pinned stays slow, and is right all the same
+            self.failure = str(error)
+            log.warning("host memory stays unpinned, and copies slow: %s", error)
         self._done.set()
 
     def _pin(self, address: int, size: int) -> None:

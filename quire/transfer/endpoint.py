@@ -1,4 +1,4 @@
-"""Endpoint: one worker's way to its peers. Owns the order of things: hold, tell, wait, prove, give back.
+"""Endpoint: one worker's way to its peers. Owns the order of acts: hold, report, wait, prove, give back.
 
     sender     send(key, id) ... put(key, done, last=...) ... step() -> ended sessions
     receiver   expect(key, source) ... receive(key, request, source) ... step() -> ended sessions
@@ -104,7 +104,7 @@ class Endpoint:
     # -- both --------------------------------------------------------------------------------------------------------
 
     def cancel(self, key: Key, reason: str = "cancelled") -> None:
-        """Whatever is under way for this key is not wanted any more."""
+        """Cancel what is under way for this key."""
         registry, now = self._registry, self._registry.clock()
         for session in registry.sessions(key):
             registry.carry_out(key, session.cancel(reason, now))

@@ -96,8 +96,8 @@ class EndpointThread:
                 for session in ended:
                     self._ended.put(session)
                 self._sleep(descriptor, seconds)
-        except BaseException as wrong:
-            self._wrong = wrong  # raised to the next caller
+        except BaseException as error:
+            self._wrong = error  # raised to the next caller
         finally:
             self._wakes.close()
             self._waker.close()

@@ -29,8 +29,8 @@ def main(argv: list[str] | None = None) -> int:
     traffic = MadeUpTraffic(cache, options.users)
     try:
         traffic.viewer = Viewer(cache, port=options.port, waiting=traffic.waiting, name="made-up conversations")
-    except QuireError as wrong:
-        print(f"quire.viewer: {wrong}", file=sys.stderr)
+    except QuireError as error:
+        print(f"quire.viewer: {error}", file=sys.stderr)
         return 2
     print(f"open {traffic.viewer.url}   (Ctrl-C ends it)", flush=True)
     with traffic.viewer as viewer:

@@ -109,5 +109,5 @@ class ManyPages:
             {"worker": name, **known[name], "brief": json.loads(brief.body) if brief.status == 200 else None}
             for name, brief in zip(names, briefs, strict=True)
         ]
-        told = {"name": self._facts.name, "pace": PACE, "workers": shown, "left_out": len(known) - len(names)}
-        return {**told, "totals": self._facts.totals()}
+        page = {"name": self._facts.name, "pace": PACE, "workers": shown, "left_out": len(known) - len(names)}
+        return {**page, "totals": self._facts.totals()}

@@ -36,8 +36,8 @@ class PageServer(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             super().__init__((host, port), PageHandler)
-        except (OSError, OverflowError) as wrong:
-            raise InputError(say(f"a page at {host}:{port}", str(wrong), "give a free port of this machine")) from None
+        except (OSError, OverflowError) as error:
+            raise InputError(say(f"a page at {host}:{port}", str(error), "give a free port of this machine")) from None
         self._thread = threading.Thread(target=self.serve_forever, args=(0.1,), name="quire-page", daemon=True)
 
     def server_bind(self) -> None:

@@ -120,8 +120,8 @@ class Snapshots:
         place = {-1: -1, **{number: row for row, number in enumerate(largest.tolist())}}
         parents = tree.parents[largest].tolist()
         return [
-            [place[parent], labels[number], *told, using.get(number, [])[:MOST_HOLDERS]]
-            for number, parent, told in zip(largest.tolist(), parents, numbers, strict=True)
+            [place[parent], labels[number], *counts, using.get(number, [])[:MOST_HOLDERS]]
+            for number, parent, counts in zip(largest.tolist(), parents, numbers, strict=True)
         ]
 
     # -- pools -------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class Viewer:
         self._source.stepped(num_tokens, seconds)
 
     def close(self) -> None:
-        """The page is gone; closing again does nothing."""
+        """Stop serving the page; closing again does nothing."""
         if not self._closed:
             self._closed = True
             self._server.stop()

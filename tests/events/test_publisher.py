@@ -13,7 +13,7 @@ import zmq
 
 from quire import InputError, StateError
 from quire.events import Follower, Index, Publisher, Room, Status
-from quire.events.publish.publisher import Told
+from quire.events.publish.publisher import QueuedBatch
 from quire.events.wire.delta import decoded
 from quire.events.wire.field import Form
 from quire.events.wire.protocol import END, SNAPSHOT, number
@@ -305,7 +305,7 @@ def test_a_whole_state_that_is_odd_itself_is_not_told_over_and_over() -> None:
         batch = cache.take_events(whole=True)
         batch.hashes[1:] = batch.hashes[0]
         publisher._waiting, publisher._whole = len(batch.hashes), False
-        publisher._queue.append(Told(batch, 0))
+        publisher._queue.append(QueuedBatch(batch, 0))
         publisher._wake()
         until(lambda: publisher.published == 1, "told")
         sent(publisher)

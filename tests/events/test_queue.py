@@ -15,7 +15,7 @@ from quire.events.follow.index import Index
 from quire.events.follow.stream_state import Status
 from quire.events.publish.archive import Archive
 from quire.events.publish.payloads import PayloadMaker
-from quire.events.publish.publisher import BURST, GATHERED, Told
+from quire.events.publish.publisher import BURST, GATHERED, QueuedBatch
 from quire.events.wire.names import Names
 from quire.events.wire.protocol import MARK
 
@@ -66,7 +66,7 @@ def test_what_waits_goes_out_together_up_to_a_whole_state_or_enough_of_it() -> N
     for seed in range(40):
         run(cache, seed, ids(range(300 * seed, 300 * seed + 200)))
         whole = seed in (0, 30)
-        publisher._queue.append(Told(cache.take_events(whole=whole), 7 * whole))
+        publisher._queue.append(QueuedBatch(cache.take_events(whole=whole), 7 * whole))
     gathered = []
     while publisher._queue:
         batches, lost = publisher._gather()

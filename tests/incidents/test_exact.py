@@ -87,7 +87,7 @@ def test_a_clock_that_is_read_otherwise_is_noticed(incident: Incident) -> None:
 
 
 def test_without_its_beginning_it_is_not_played_exactly(incident: Incident) -> None:
-    with pytest.raises(StateError, match="its first calls were given up"):
+    with pytest.raises(StateError, match="its first calls were dropped"):
         IncidentPlayer(Incident("", "", incident.config, incident.calls, "cut"))
 
 

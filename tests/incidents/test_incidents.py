@@ -125,7 +125,7 @@ def test_a_ring_that_is_full_forgets_its_beginning_and_says_so(tmp_path: Path) -
     assert incidents._ring.num_bytes <= 3000 and "from the middle" in repr(incidents)
     found = load(incidents.save())
     assert 0 < len(found.calls) < 120
-    with pytest.raises(StateError, match="its first calls were given up"):
+    with pytest.raises(StateError, match="its first calls were dropped"):
         IncidentPlayer(found)
     assert LoosePlayer(found.config).play(found.calls).admitted > 0
 

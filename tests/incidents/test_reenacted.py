@@ -81,7 +81,7 @@ def test_what_has_no_room_to_grow_is_preempted_and_comes_back(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("change", "why"), [("disk=x2", "it is none of"), ("device=many", "that is no number"), ("eviction=best", "order")]
+    ("change", "why"), [("disk=x2", "it is none of"), ("device=many", "it is not a number"), ("eviction=best", "order")]
 )
 def test_changes_that_are_none_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: str, why: str

@@ -105,7 +105,7 @@ def test_an_unfinished_prompt_is_not_forked(store: StoreName, group: LayerGroup)
 
 
 def test_beams_that_find_no_state_are_refused_or_wait(store: StoreName) -> None:
-    """fork-05: five state slots: four beams may need 5, five 6: refused for good. A fork without room is None."""
+    """fork-05: five state slots: four beams may need 5, five 6: refused permanently. A fork without room is None."""
     cache = build(store, (32, 5), groups=(FULL, STATE))
     (refusal,) = try_admit(cache, Request("a", tokens(range(20)), beams=5)).refused
     assert (refusal.reason, refusal.need, refusal.have, refusal.group, refusal.never) == ("slots", 6, 5, 1, True)

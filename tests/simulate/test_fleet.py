@@ -184,7 +184,7 @@ def test_the_command_answers_in_a_sentence_and_in_json(capsys: pytest.CaptureFix
     words = ["sample", "--limit", "60", "--workers", "2", "--jobs", "1", "--device", "20GB", "--host", "20GB"]
     assert fleet_command.main(words) == 0
     shown = capsys.readouterr()
-    assert "2 workers: a router that knows what is cached hits as much as least_loaded" in shown.out
+    assert "2 workers: a cache-aware router hits as much as least_loaded" in shown.out
     assert "2 workers, exact: " in shown.err
     assert fleet_command.main([*words, "--router", "exact", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -205,9 +205,7 @@ def test_the_answer_is_one_sentence_over_all_sizes() -> None:
         for router, rate in rates.items()
     ]
     said = answer(found)
-    assert said == (
-        "With 2 to 8 workers a router that knows what is cached hits 7.0 to 13.0 points more than least_loaded."
-    )
+    assert said == ("With 2 to 8 workers a cache-aware router hits 7.0 to 13.0 points more than least_loaded.")
     assert answer(found[:3]) == answer_lines(found)[0]
     assert answer_lines(found)[1].endswith("with a p95 first token of 1.67 s instead of 1.8 s.")
     assert "1 worker, exact: 25.0 % of" in answer([result_of(1, "exact", 0.25), result_of(1, "least_loaded", 0.25)])
@@ -232,7 +230,7 @@ def test_the_page_has_the_answer_a_plot_and_every_fleet(tmp_path: Path, capsys: 
     words = ["sample", "--limit", "40", "--workers", "2,3", "--jobs", "1", "--html", str(page)]
     assert fleet_command.main(words) == 0
     text = page.read_text(encoding="utf-8")
-    first = text.index('class="answer">No difference: with 2 to 3 workers a router')
+    first = text.index('class="answer">No difference: with 2 to 3 workers a cache-aware router')
     assert first < text.index('id="hits"') < text.index("<details><summary>First tokens") and "<script" not in text
     assert text.count("<td>least_loaded</td>") == 3 and f"page: {page}" in capsys.readouterr().out
 

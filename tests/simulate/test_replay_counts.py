@@ -198,9 +198,9 @@ def test_requests_that_were_refused_are_no_reason_for_a_better_hit_rate(tmp_path
     small, large = (ran(trace, ReplaySettings(tiers=(Memory("device", blocks=(n,)),)))[1] for n in (20, 400))
     assert small.refused == 3 and large.refused == 0 and small.hit_rate > 3 * large.hit_rate
     assert small.hit_rate_of_trace == large.hit_rate_of_trace == large.hit_rate == 2 * 63 / (3 * 64 + 3 * 640)
-    told = story.told(small.to_json())
+    told = story.outcome(small.to_json())
     assert told[1].startswith("6.0 % of the trace's prompt tokens") and "count as missed" in told[1]
-    assert "of the prompt tokens" in story.told(large.to_json())[1]
+    assert "of the prompt tokens" in story.outcome(large.to_json())[1]
     names = [name for name, _ in story.facts(small.to_json())]
     assert names.index("hit rate, all prompt tokens of the trace") < names.index("hit rate, requests that ran")
     seen = check_alone(page.render(small.to_json()))

@@ -180,7 +180,7 @@ def test_printed_shares_add_up_to_the_printed_whole() -> None:
     result |= {"hit_rate": 0.0997, "hit_rate_by_tier": {"device": 0.0372, "host": 0.0625}, "prompt_tokens": 10**6}
     counts = {"new": 784_500, "evicted": 115_200, "short": 600}
     result["misses"] = {"causes": counts, "parted_at": {"token": 0, "requests": 0, "of": 1}}
-    told = story.told(result)
+    told = story.outcome(result)
     assert "3.7 %, host 6.3 %" in " ".join(told) and ("- from tier host", "6.25 %") in story.facts(result)
     printed = [float(share) for share in re.findall(r"([\d.]+) %", next(line for line in told if "others" in line))]
     assert sum(printed) == pytest.approx(90.0)

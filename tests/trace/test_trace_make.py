@@ -98,7 +98,7 @@ def test_tools_and_their_calls_reach_the_template(tmp_path: Path) -> None:
     picture = {"ts": EPOCH, "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}
     path, made = made_of(tmp_path, [line, picture], tokenizer=str(tmp_path / "words"), skip_bad=True)
     assert [one["input_length"] for one in lines_of(path)] == [len("weather;ab\ncOslo!")]
-    assert "a part of type 'image_url', and the log does not tell its tokens" in str(made.errors[0])
+    assert "a part of type 'image_url', and the log does not say how many tokens it has" in str(made.errors[0])
 
 
 TOOL = {"type": "function", "function": {"name": "weather", "description": "of a city", "parameters": {}}}

@@ -94,7 +94,7 @@ starts with the same tokens need not compute them again. When the device is full
 
 The scheduler may compute {BUDGET} tokens per step. It asks how much of each waiting request is cached, and picks a
 batch that fits. But bringing one request's pages up from the host makes room by pushing others out, and those may be
-the very pages that the next request was counted on to reuse.
+the very pages that the next request was going to reuse.
 
 The stage: a device with 6 pages, a host with 4. Two chats, A and B, were served and are finished; then a long one, C,
 pushed their pages down to the host. Now a follow-up to A and one to B arrive: {LENGTH} tokens each, 8 of them cached.

@@ -28,14 +28,14 @@ def main() -> int:
         from quire.engine import LLM
 
         llm = LLM(tell=lambda note: print(f"   {note} ...", flush=True))
-    except (QuireError, ImportError) as wrong:
-        print(f"   left out: {wrong}")
+    except (QuireError, ImportError) as error:
+        print(f"   left out: {error}")
         return 0
     with llm:
         try:
             first, second = (_ask(llm, question) for question in QUESTIONS)
-        except QuireError as wrong:
-            print(f"\n   failed: {wrong}")
+        except QuireError as error:
+            print(f"\n   failed: {error}")
             return 1
     faster = first.time_to_first_token / second.time_to_first_token
     print(f"\n   The second one's first token came {faster:.0f} times sooner: {second.reused:,} tokens were reused.")

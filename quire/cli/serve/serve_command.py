@@ -130,14 +130,14 @@ def _parser() -> ArgumentParser:
 def _add_outside(parser: ArgumentParser) -> None:
     """What lies outside of the engine's memory."""
     add = parser.add_argument
-    add("--disk", metavar="FOLDER", help="pages last there: they are found again after a restart")
-    add("--disk-bytes", default="0", metavar="SIZE", help="how much of it: 200GB")
+    add("--disk", metavar="FOLDER", help="keep pages in this folder, also over a restart")
+    add("--disk-bytes", default="0", metavar="SIZE", help="space for them, such as 200GB")
     add("--shared", metavar="STORE", help=f"a folder or redis://host:6379/0 that machines share; default: ${SHARED}")
     add("--prefill-peer", metavar="HOST:PORT", help="prompts are computed by a `quire prefill` there")
     add("--patience", type=float, default=60.0, metavar="S", help="for a prompt to come from it (default 60)")
-    add("--secret-file", metavar="FILE", help="what both sides know; default: $QUIRE_SECRET")
+    add("--secret-file", metavar="FILE", help="the secret of both sides; default: $QUIRE_SECRET")
     add("--link", choices=["tcp", "nixl"], default="tcp", help="how pages travel from it (default tcp)")
-    add("--peer-tls", nargs=3, metavar="PEM", help="certificate, key, and whom to believe: what travels is encrypted")
+    add("--peer-tls", nargs=3, metavar="PEM", help="certificate, key, and authority to trust: encrypts the connection")
 
 
 def _prepare(options: Namespace, tell: Callable[[str], None]) -> tuple[ServeSettings, socket]:

@@ -40,8 +40,8 @@ def main(argv: list[str] | None = None) -> int:
         source = TraceSource(options.trace, options.limit, options.skip_bad, options.trace_block)
         fleets = [Fleet(count, router, settings) for count in numbers for router in options.router or ROUTERS]
         answers = play_fleets(source, fleets, jobs=options.jobs, tell=_tell)
-    except QuireError as wrong:
-        print(f"quire fleet: {wrong}", file=sys.stderr)
+    except QuireError as error:
+        print(f"quire fleet: {error}", file=sys.stderr)
         return 2
     results = [answer for answer in answers if isinstance(answer, FleetResult)]
     warnings = [*([UNSHARED] if load_trace(source).lengths_only else []), *apart_lines(settings)]

@@ -50,8 +50,8 @@ def main(argv: list[str] | None = None) -> int:
         measured = None if options.measured is None else read_measured(options.measured)
         search = _search(options, measured)
         plan = find_plan(search, jobs=options.jobs or os.cpu_count() or 1, tell=partial(_tell, search.objective))
-    except QuireError as wrong:
-        print(f"quire plan: {wrong}", file=sys.stderr)
+    except QuireError as error:
+        print(f"quire plan: {error}", file=sys.stderr)
         return 2
     shown = ShownPlan(plan, search, measured, load_trace(search.source).lengths_only)
     wrote = options.html is None or write_page(options.html, render(options.trace, shown), "quire plan")
@@ -136,8 +136,8 @@ def read_measured(path: str) -> MeasuredEngine:
         rate, turn, more = (float(table["pace"][field]) for field in RATES)
         checks = tuple(PredictionCheck(float(one["predicted"]), float(one["measured"])) for one in table["checks"])
         return MeasuredEngine(Pace(rate, turn, more), checks)
-    except (OSError, ValueError, KeyError, TypeError) as wrong:
-        fact = f"it cannot be used ({type(wrong).__name__}: {wrong})"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        fact = f"it cannot be used ({type(error).__name__}: {error})"
         raise InputError(say(f"measurements {path!r}", fact, "make them with benchmarks/plan.py")) from None
 
 

@@ -34,8 +34,8 @@ def main(argv: list[str] | None = None) -> int:
             options.explain = find_request(trace, options.explain)
         gc.freeze()  # the trace stays: collections need not look at it
         results = {name: _played(trace, way, options) for name, way in _ways(settings, options.compare).items()}
-    except QuireError as wrong:
-        print(f"quire replay: {wrong}", file=sys.stderr)
+    except QuireError as error:
+        print(f"quire replay: {error}", file=sys.stderr)
         return 2
     finally:
         gc.unfreeze()

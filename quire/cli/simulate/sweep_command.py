@@ -47,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         source = TraceSource(options.trace, options.limit, options.skip_bad, options.trace_block)
         trace_of(options, options.trace)
         return _run(options, source, _each_once([_settings(each) for each in combinations]))
-    except QuireError as wrong:
-        print(f"quire sweep: {wrong}", file=sys.stderr)
+    except QuireError as error:
+        print(f"quire sweep: {error}", file=sys.stderr)
         return 2
 
 
@@ -123,7 +123,7 @@ class CombinationLines:
 def _run(options: Namespace, source: TraceSource, settings: list[ReplaySettings]) -> int:
     lines = CombinationLines(len(settings)) if not sys.stderr.isatty() else None
     with nullcontext(None) if options.json else screen.progress("sweeping", len(settings)) as tell:
-        found = sweep(source, settings, workers=options.workers, tell=tell, told=lines)
+        found = sweep(source, settings, workers=options.workers, tell=tell, on_result=lines)
     wrote = bool(options.html) and write_page(options.html, curves.render(found), "quire sweep")
     if options.json:
         print(json.dumps(found.to_json()))

@@ -31,8 +31,8 @@ def main(argv: list[str] | None = None) -> int:
 
     try:
         folders = model_folders(Path(options.folder))
-    except QuireError as wrong:
-        print(f"quire fsck: {wrong}", file=sys.stderr)
+    except QuireError as error:
+        print(f"quire fsck: {error}", file=sys.stderr)
         return USAGE
     reports = [_examine(folder, options.repair) for folder in folders]
     if options.json:
@@ -46,7 +46,7 @@ def _parser() -> ArgumentParser:
     parser = CommandParser(prog="quire fsck", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("folder", metavar="FOLDER", help="as given to the disk tier, or one model's folder inside it")
     parser.add_argument("--repair", action="store_true", help="keep what is sound, and forget the rest")
-    parser.add_argument("--json", action="store_true", help="everything that was found, as JSON")
+    parser.add_argument("--json", action="store_true", help="print the whole report as JSON")
     return parser
 
 

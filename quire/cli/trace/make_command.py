@@ -60,7 +60,7 @@ def add_options(parser: ArgumentParser) -> None:
 def _add_log_options(parser: ArgumentParser) -> None:
     """When a request came, and whose it was."""
     parser.add_argument("--time-field", metavar="NAME", help="of arrivals, such as created_at or meta.received")
-    parser.add_argument("--time-unit", choices=UNITS, help="of times that are not times since the epoch")
+    parser.add_argument("--time-unit", choices=UNITS, help="of times that are not since the epoch")
     parser.add_argument(
         "--rate", type=rate_of, metavar="N[/s|/min|/h]",
         help="requests per second, for logs without times; with --from: how many sessions begin, such as 30/h",
@@ -95,9 +95,9 @@ def run(options: Namespace) -> int:
                     made = make(options.inputs, settings, key, out.write, passed)
     except BrokenPipeError:
         raise
-    except OSError as wrong:  # of writing: its reader reports what cannot be read
+    except OSError as error:  # of writing: its reader reports what cannot be read
         which = "standard output" if options.output == STDIN else f"output {options.output!r}"
-        raise InputError(say(which, f"{wrong.strerror or wrong}", "make room, or name another file")) from None
+        raise InputError(say(which, f"{error.strerror or error}", "make room, or name another file")) from None
     for line in summary_lines(made):
         print(line, file=sys.stderr)
     return 0

@@ -1,4 +1,4 @@
-"""quire trace: make a trace from logs of real requests, and look at what a trace says."""
+"""quire trace: make a trace from logs of real requests; statistics of a trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def main(argv: list[str] | None = None) -> int:
     acts = parser.add_subparsers(required=True, metavar="ACT")
     for name, act, help_ in (
         ("make", make_command, "a trace from logged requests, from lengths or from other traces"),
-        ("stats", stats_command, "what a trace says: arrivals, lengths, sharing, and what would raise it"),
+        ("stats", stats_command, "arrivals, lengths and sharing of a trace, and what would raise it"),
     ):
         act.add_options(acts.add_parser(name, help=help_, description=act.__doc__))
     return run_act("trace", parser.parse_args(argv))

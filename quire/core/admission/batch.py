@@ -29,7 +29,7 @@ NO_SNAPSHOTS: Snapshots = MappingProxyType({})
 
 
 class Batch:
-    """What one admission decided: sequences in order, the span each computes now, the moves, who stays out."""
+    """What one admission decided: sequences in order, the span each computes now, the moves, and the refusals."""
 
     __slots__ = ("_claims", "_parts", "_spans", "plan", "refused", "sequences", "snapshots", "waiting")
 

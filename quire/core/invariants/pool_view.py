@@ -151,7 +151,7 @@ class PoolView:
         free = self.slots[0] - len(there) + idle - reserved
         for view in self.views:
             if view.store.available(view.place) != free or view.facts.available != free:
-                raise BrokenInvariant(f"free count is not {free} as group {view.group} tells it")
+                raise BrokenInvariant(f"free count is not {free} as group {view.group} counts it")
         registry = self.views[0].registry
         claimed = registry.open_claims or registry.open_finds or registry.background
         if free < 0 and not claimed:

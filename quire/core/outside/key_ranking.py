@@ -24,7 +24,7 @@ MOST_TIMED = 1 << 16  # texts whose priority ends; of more the first to end ends
 
 
 class KeyRanking:
-    """Which keys go next. `order` is told what is held and what continues what; here is all that takes the time."""
+    """Which keys go next. `order` learns what is held and what continues what; here is all that takes the time."""
 
     def __init__(
         self, room: int, eviction: Literal["adaptive", "lru"] = "adaptive", *, clock: Clock = time.monotonic,

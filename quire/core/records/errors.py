@@ -30,7 +30,7 @@ SHOWN = 80  # characters
 
 
 class QuireError(Exception):
-    """The root of the tree; catch it to catch them all."""
+    """The base of all errors of Quire."""
 
 
 class InputError(QuireError, ValueError):
@@ -46,7 +46,7 @@ class UnknownError(QuireError, LookupError):
 
 
 class StateError(QuireError, RuntimeError):
-    """The right thing at the wrong time."""
+    """A valid call at the wrong time."""
 
 
 class MissingExtra(QuireError, ImportError):
@@ -54,7 +54,7 @@ class MissingExtra(QuireError, ImportError):
 
 
 class BrokenInvariant(QuireError, AssertionError):
-    """What must always hold does not: a fault of Quire, found by `check(cache)` or before it could do harm."""
+    """An invariant does not hold: a fault of Quire, found by `check(cache)` or before it could do harm."""
 
 
 class ConfigWarning(UserWarning):

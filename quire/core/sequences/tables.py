@@ -1,4 +1,4 @@
-"""Rows of a block table, copied for whoever computes with some of them; how far rows are. Changes nothing."""
+"""Rows of a block table, copied for steps that compute with some of them; how far rows are. Changes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def progress_of(setup: Setup) -> Progress:
 
 
 def read_only(table: Int32) -> Int32:
-    """A view that the cache writes and nobody else."""
+    """A view that only the cache writes."""
     view = table.view()
     view.flags.writeable = False
     return view

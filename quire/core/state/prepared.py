@@ -220,7 +220,7 @@ class Waiting:
         self.num_tokens = 0
 
     def take(self, request: Request) -> ReadyRequest | None:
-        """What was kept of a request; whoever has it claims it, so it is not kept any more."""
+        """What was kept of a request; its caller claims it, so it is no longer kept."""
         found = self.ready.pop(id(request), None)
         if found is not None:
             self.num_tokens -= len(found.chain)

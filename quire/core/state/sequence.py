@@ -75,7 +75,7 @@ class Sequence:
 
     @property
     def back(self) -> Back | None:
-        """When its text comes back, by the hint of its release; None: there was none."""
+        """The hint of its release: when its text comes back; None: there was none."""
         return self._back if hasattr(self, "_back") else None
 
     @property
@@ -105,7 +105,7 @@ class Sequence:
 
     @property
     def span_end(self) -> int:
-        """Of 0.1: where the last span of its prompt ended that was handed out."""
+        """Its name in 0.1: where the last span of its prompt that was handed out ends."""
         fact = "Sequence.span_end is called ran since 0.2, which counts answers too; the old name goes with 0.3"
         warnings.warn(fact, DeprecationWarning, stacklevel=2)
         return min(self.ran, self.prompt_end)

@@ -25,7 +25,7 @@ _is_told = False  # this process has reported that the reference store stands in
 def open_store(name: StoreName = "auto") -> StoreModule:
     """The module that provides Chain, Ledger and Store."""
     if not isinstance(name, str):
-        raise InputError(say(f"store {shown(name)}", "it is no name", "use 'auto', 'compiled' or 'twin'"))
+        raise InputError(say(f"store {shown(name)}", "it is not a name", "use 'auto', 'compiled' or 'twin'"))
     wanted = os.environ.get("QUIRE_STORE", "auto") if name == "auto" else name
     if wanted not in ("auto", *_MODULES):
         raise InputError(say(f"store {shown(wanted)}", "there is no such module", "use 'auto', 'compiled' or 'twin'"))

@@ -234,7 +234,7 @@ class Loop:
         return future
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Take no more, and wait until all that is inside is done, transfers included.
+        """Accept no new prompts, and wait until all runs are done, transfers included.
 
         False: it was not, after `timeout` seconds. It goes on; `close` cancels it.
         """
@@ -290,13 +290,13 @@ class Loop:
 
     @property
     def error(self) -> str | None:
-        """Why it computes no more, if a step has failed or its thread is gone."""
+        """Why it has stopped computing, if a step has failed or its thread is gone."""
         if self._broken is not None:
             return f"a step failed: {type(self._broken).__name__}: {self._broken}"
         return None if self._ended or self._thread.is_alive() else "its thread has ended"
 
     def check_open(self, ask: str = "submit") -> None:
-        """Refuse what a closed or broken engine cannot do."""
+        """Raise if the engine is closed or broken."""
         if self.error is not None:
             raise StateError(say(ask, self.error, "make a new engine"))
         if self._closing:

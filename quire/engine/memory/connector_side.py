@@ -69,7 +69,7 @@ class ConnectorSide:
         self._cache.release(sequence, store=store, back=back)
 
     def free(self) -> None:
-        """Release what the connector has done with; being told twice does nothing."""
+        """Release what the connector has done with; a second report does nothing."""
         while not self._freed.empty():
             sequence, store, back = self._freed.get()
             if sequence in self._lingering:

@@ -26,7 +26,7 @@ CURE = install_line("smollm2")
 
 
 def folder(tell: Callable[[str], None] = lambda _: None) -> Path:
-    """The model's folder; converts it first when that has not been done. `tell` hears what takes a while."""
+    """The model's folder; converts it first when that has not been done. `tell` is called with what takes a while."""
     kept = cache_folder() / NAME
     if (kept / "config.json").is_file():
         return kept

@@ -172,7 +172,7 @@ def _each(pages: object) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PrefillPeer:
-    """Who computes prompts for an engine that decodes them."""
+    """A peer that computes prompts for an engine that decodes them."""
 
     address: str  # host:port
     secret: bytes = field(repr=False)  # known to both

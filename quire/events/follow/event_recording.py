@@ -48,7 +48,7 @@ class Recording:
         return f"Recording({str(self.path)!r})"
 
     def write(self, messages: Iterable[RecordedMessage]) -> int:
-        """All of them as they come; how many."""
+        """Write messages as they come; returns how many."""
         count = 0
         with self.path.open("wb") as file:
             file.write(MAGIC)

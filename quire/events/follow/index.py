@@ -178,7 +178,7 @@ class Index:
         self._take(stream, seq, delta)
 
     def check(self, worker: Hashable) -> ReplayRequest:
-        """What to ask a quiet worker for to be sure of it; when something is missing, what to ask for again."""
+        """The request that checks a quiet worker; when something is missing, the request that asks for it again."""
         with self._lock:
             return self._stream(worker).request_check()
 
@@ -188,7 +188,7 @@ class Index:
             return self._stream(worker).answered(request)
 
     def silent(self, worker: Hashable) -> None:
-        """A worker does not answer: what is known of it cannot be checked any more, until it is heard again."""
+        """A worker does not answer: what is known of it cannot be checked until a message of it comes."""
         with self._lock:
             stream = self._stream(worker)
             if not stream.silent:
@@ -196,7 +196,7 @@ class Index:
             stream.silent = True
 
     def fail(self, worker: Hashable, why: str) -> None:
-        """A worker is not followed any more: do not rely on what is known of it."""
+        """A worker is no longer followed: do not rely on what is known of it."""
         with self._lock:
             self._stream(worker).bar(why)
             _log.warning("worker %r is not followed any more: %s", worker, why)
@@ -265,7 +265,7 @@ class Index:
         self, tokens: NDArray[np.int32], scope: Scope = PLAIN, *, extra_ids: NDArray[np.int64] | None = None,
         media: Sequence[Media] = (),
     ) -> dict[Hashable, Holding]:  # fmt: skip
-        """Who holds how much of a prompt, in whole blocks; workers that hold nothing are left out."""
+        """How much of a prompt each worker holds, in whole blocks; workers that hold nothing are left out."""
         prompt = PromptHashes(self._chain, tokens, scope, extra_ids, media)
         found: dict[Hashable, Holding] = {}
         with self._lock:

@@ -40,7 +40,7 @@ LOCAL = "tcp://127.0.0.1:5557"
 PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds until a thread that failed tries again, twice as long each time
 
 
-class Told(NamedTuple):
+class QueuedBatch(NamedTuple):
     """A batch in the queue."""
 
     batch: EventBatch
@@ -48,7 +48,7 @@ class Told(NamedTuple):
 
 
 class Publisher:
-    """PUB with sequence numbers and, with `replay`, a ROUTER that answers who missed something."""
+    """PUB with sequence numbers and, with `replay`, a ROUTER that answers subscribers that missed something."""
 
     def __init__(
         self, cache: Cache, endpoint: str | None = None, *, replay: str | None = None, topic: str = "",
@@ -66,7 +66,7 @@ class Publisher:
         self._maker = PayloadMaker(Names.from_config(cache.config, media), encoding, archive, cache.config.rank)
         self._topic = topic.encode()
         self._lock = threading.Lock()
-        self._queue: deque[Told] = deque()
+        self._queue: deque[QueuedBatch] = deque()
         self._waiting = 0  # hashes in the queue
         self._overflows = False  # the queue was full when `tell` was called last
         self._whole = True  # what is published next is the state itself: no router knows anything yet
@@ -123,13 +123,13 @@ class Publisher:
                 raise StateError(say("tell", "it is closed", "make a new publisher"))
             if self._failure is not None or self._is_full():
                 return None
-            told = self._take(whole or self._whole)
-            batch = told.batch
+            queued = self._take(whole or self._whole)
+            batch = queued.batch
             if not len(batch):
                 return 0
             self._whole = False  # the thread sets it again when only the whole state helps
             self._waiting += len(batch.hashes)
-            self._queue.append(told)
+            self._queue.append(queued)
         self._wake()
         return len(batch)
 
@@ -141,14 +141,14 @@ class Publisher:
         self._overflows = full
         return full
 
-    def _take(self, whole: bool) -> Told:
+    def _take(self, whole: bool) -> QueuedBatch:
         batch = self._cache.take_events(whole=whole)
         lost = batch.lost
         if lost:
             _log.warning("%s: the recorder had no room for %d hashes; the whole state is sent", self.endpoint, lost)
         if lost and not whole:
             batch = self._cache.take_events(whole=True)
-        return Told(batch, lost)
+        return QueuedBatch(batch, lost)
 
     def _wake(self) -> None:
         try:
@@ -168,7 +168,7 @@ class Publisher:
 
     @property
     def failure(self) -> Exception | None:
-        """What its thread has failed with, while nothing is published because of it; it tries again by itself."""
+        """The error that keeps its thread from publishing; it tries again by itself."""
         return self._failure
 
     @property
@@ -261,7 +261,7 @@ class Publisher:
         return 0 if self._queue else self._replay_server.pause
 
     def _send_waiting(self) -> None:
-        """Send a part of the queue: an engine may tell as fast as this sends, and requests are answered in between."""
+        """Send a part of the queue: an engine may fill it as fast as this sends; requests are answered in between."""
         for _ in range(BURST):
             if not self._queue:
                 return

@@ -10,7 +10,7 @@ from quire.net.curve_keys import Keys
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much a publisher keeps, for those who ask again and for its own thread; and who may come."""
+    """How much a publisher keeps, for subscribers that ask again and for its own thread; which clients it accepts."""
 
     batches: int = 10_000  # that can be asked for again
     num_bytes: int = 256 << 20  # of them

@@ -26,11 +26,11 @@ class IndexRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types here
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """These are all there are."""
-        told = {one.replica_id.unique_id: one.replica_metadata or {} for one in replicas}
+        described = {one.replica_id.unique_id: one.replica_metadata or {} for one in replicas}
         self.book.update(
             {
                 name: WorkerAddress(facts["quire_events"], facts["quire_replay"], self._server_key, facts["pid"])
-                for name, facts in told.items()
+                for name, facts in described.items()
                 if "quire_events" in facts
             }
         )

@@ -52,7 +52,7 @@ class Incident:
 
 
 def load(path: str | Path) -> Incident:
-    """Read one; what is no incident, or was cut, is refused."""
+    """Read an incident; a file that is not one, or was cut, is refused."""
     try:
         with gzip.open(path, "rb") as file:
             lines = _lines(path, file)
@@ -67,10 +67,10 @@ def load(path: str | Path) -> Incident:
                 calls.append(_checked(path, call))
             else:
                 raise _wrong(path, "it was cut: its end mark is missing")
-    except (OSError, EOFError, ValueError, StopIteration, RecursionError) as wrong:
-        if isinstance(wrong, QuireError):
+    except (OSError, EOFError, ValueError, StopIteration, RecursionError) as error:
+        if isinstance(error, QuireError):
             raise
-        raise _wrong(path, str(getattr(wrong, "strerror", None) or str(wrong) or "it is empty")) from None
+        raise _wrong(path, str(getattr(error, "strerror", None) or str(error) or "it is empty")) from None
     if call.get("end") != len(calls) or header.get("calls") != len(calls):
         raise _wrong(path, f"it has {len(calls)} of {header.get('calls')} calls")
     reason, made = (str(header.get(name, ""))[:200] for name in ("reason", "made"))
@@ -89,7 +89,7 @@ def _lines(path: str | Path, file: Any) -> Iterator[bytes]:
 def _checked(path: str | Path, call: Any) -> Plain:
     fits = isinstance(call, list) and len(call) == 5 and isinstance(call[0], str)
     if not fits or not isinstance(call[1], int | float) or not all(isinstance(part, list) for part in call[2:4]):
-        raise _wrong(path, "a line of it is no call")
+        raise _wrong(path, "a line of it is not a call")
     return list(call)
 
 
@@ -103,8 +103,8 @@ def _line(part: Any) -> bytes:
 
 def config_data(config: CacheConfig) -> dict[str, Any]:
     """A config as JSON takes it, without what only events need."""
-    told = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in LEFT_OUT}
-    return {**told, "tiers": [asdict(tier) for tier in config.tiers], "groups": [asdict(one) for one in config.groups]}
+    sizes = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in LEFT_OUT}
+    return {**sizes, "tiers": [asdict(tier) for tier in config.tiers], "groups": [asdict(one) for one in config.groups]}
 
 
 def config_of(data: Any, path: str | Path) -> CacheConfig:
@@ -113,8 +113,8 @@ def config_of(data: Any, path: str | Path) -> CacheConfig:
         tiers = tuple(TierConfig(**{**tier, "slots": _slots(tier["slots"])}) for tier in data["tiers"])
         groups = tuple(LayerGroup(**group) for group in data["groups"])
         config = CacheConfig(**{**data, "tiers": tiers, "groups": groups})
-    except (TypeError, KeyError, AttributeError, QuireError) as wrong:
-        raise _wrong(path, f"its config is none: {wrong}") from None
+    except (TypeError, KeyError, AttributeError, QuireError) as error:
+        raise _wrong(path, f"its config is none: {error}") from None
     return replace(config, events=False)
 
 

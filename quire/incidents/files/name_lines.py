@@ -185,7 +185,7 @@ class NameLines:
     def _spec(self, fresh: Any) -> dict[str, Any]:
         (name, _, _, scope, length, retention, reuse, limit, beams, extra, new, points, encoder, uncut, tenant,
          session, redo) = fresh  # fmt: skip
-        told: dict[str, Any] = {"id": name, "tokens": self._next()}
+        line: dict[str, Any] = {"id": name, "tokens": self._next()}
         numbers = self._names.scope(digest_of(scope))
         digest = None if encoder is None or encoder[1] is None else self._digests[encoder[1]].hex()
         others = {
@@ -196,7 +196,7 @@ class NameLines:
             "tenant": self._names.number("tenant", tenant), "session": self._names.number("session", session),
             "reuse": None if reuse else False, "redo_blocks": redo or None,
         }  # fmt: skip
-        return told | {name: value for name, value in others.items() if value is not None}
+        return line | {name: value for name, value in others.items() if value is not None}
 
     def _restored(self, given: Any) -> Plain:
         nodes, pages = given

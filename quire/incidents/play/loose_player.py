@@ -1,6 +1,6 @@
 """LoosePlayer: the requests of an incident on another cache: other sizes, another order, or without some of the calls.
 
-Rows and plans are its own. Whoever was admitted then is admitted here as soon as there is room, first come first
+Rows and plans are its own. Requests admitted then are admitted here as soon as there is room, first come first
 served; what has no room to grow is preempted, and waits. A call that means nothing where it stands is skipped, so any
 part of a list of calls is one too. Owns what became of the requests here.
 """
@@ -86,16 +86,16 @@ class LoosePlayer:
 
     @property
     def waiting(self) -> list[Request]:
-        """Who was admitted then and not here yet."""
+        """Requests admitted in the recording and not here yet."""
         return [request for request, _ in self._waiting.values()]
 
     @property
     def open_handles(self) -> list[Any]:
-        """Holds and finds that nobody gave back."""
+        """Holds and finds that are still open."""
         return list(self._handles.values())
 
     def _learn(self, asked: Plain) -> Request | None:
-        """A request that was told here or before."""
+        """A request that the file named here or before."""
         number, _, _, fresh = asked
         if fresh is not None:
             self._requests[number] = request_of(fresh)
@@ -131,12 +131,12 @@ class LoosePlayer:
 
     def _seat(self, number: int, sequence: Sequence, now: float) -> None:
         _, since = self._waiting.pop(number)
-        told = self.outcome
-        told.waited, told.longest_wait = told.waited + now - since, max(told.longest_wait, now - since)
+        outcome = self.outcome
+        outcome.waited, outcome.longest_wait = outcome.waited + now - since, max(outcome.longest_wait, now - since)
         if number not in self._counted:  # one that was preempted finds what it has computed itself
             self._counted.add(number)
-            told.admitted, told.prompt_tokens = told.admitted + 1, told.prompt_tokens + sequence.prompt_end
-            told.hit_tokens += sequence.start
+            outcome.admitted, outcome.prompt_tokens = outcome.admitted + 1, outcome.prompt_tokens + sequence.prompt_end
+            outcome.hit_tokens += sequence.start
         self._live[number, 0] = sequence
 
     def _commit_all(self, sequences: Iterable[Sequence]) -> None:
@@ -164,8 +164,8 @@ class LoosePlayer:
     def _take_on(self, rows: list[int], table: NDArray[np.int32]) -> None:
         """These tokens, negative where there is none, are behind those of these rows now."""
         there = [(one, some[some >= 0]) for row, some in zip(rows, table, strict=True) if (one := self._ready(row))]
-        told = [(one, some) for one, some in there if len(some)]
-        self._with_room([(one, len(some)) for one, some in told], [some for _, some in told])
+        filled = [(one, some) for one, some in there if len(some)]
+        self._with_room([(one, len(some)) for one, some in filled], [some for _, some in filled])
 
     def _with_room(self, wanted: list[tuple[Sequence, int]], texts: list[NDArray[np.int32]] | None) -> None:
         """Grow all of these, or as many of the first as have room when the others are preempted."""

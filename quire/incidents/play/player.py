@@ -25,7 +25,7 @@ class IncidentPlayer(PlayedCache):
 
     def __init__(self, incident: Incident, *, store: StoreName = "auto", config: CacheConfig | None = None) -> None:
         if incident.start is not None:
-            fact = "its first calls were given up for want of room, so nobody knows the state before it"
+            fact = "its first calls were dropped for want of room, so the state before it is not known"
             raise StateError(say("an exact replay", fact, "play it loosely, or give the recorder more max_bytes"))
         super().__init__(incident.config if config is None else config, store)
         self.incident, self.place = incident, 0
@@ -48,7 +48,7 @@ class IncidentPlayer(PlayedCache):
         return call
 
     def run(self, stop: Callable[[IncidentPlayer], bool] | None = None) -> int:
-        """Make all calls that are left, or until `stop` says so; how many."""
+        """Make all calls that are left, or until `stop` says so; returns how many."""
         first = self.place
         while self.step() is not None:
             if stop is not None and stop(self):
@@ -56,7 +56,7 @@ class IncidentPlayer(PlayedCache):
         return self.place - first
 
     def play(self, call: Plain) -> Any:
-        """Make one call; what it returned."""
+        """Make one call; returns what it returned."""
         verb, time, clock, given, _ = call
         act = ACTS.get(verb)
         if act is None:
@@ -69,11 +69,11 @@ class IncidentPlayer(PlayedCache):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)  # handles that were lost then are lost again
                 return act(self, *given)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as wrong:
-            if self.raised is wrong or isinstance(wrong, QuireError):
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            if self.raised is error or isinstance(error, QuireError):
                 raise
-            fact = f"what it names is not there: {type(wrong).__name__}: {wrong}"
-            raise InputError(say(f"call {self.place} of an incident ({verb})", fact, "play a whole file")) from wrong
+            fact = f"what it names is not there: {type(error).__name__}: {error}"
+            raise InputError(say(f"call {self.place} of an incident ({verb})", fact, "play a whole file")) from error
 
     def _compare(self, call: Plain) -> None:
         """What came of it must be what came of it then."""

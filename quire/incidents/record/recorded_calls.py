@@ -63,7 +63,7 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
     # -- what all have in common -------------------------------------------------------------------------------------
 
     def call(
-        self, verb: str, given: Callable[[], tuple[Any, ...]], real: Callable[[], Any], told: Callable[[Any], Any]
+        self, verb: str, given: Callable[[], tuple[Any, ...]], real: Callable[[], Any], facts: Callable[[Any], Any]
     ) -> Any:
         """Make a call and note it. What raises has changed nothing, and is noted if it should not have raised."""
         with self._lock:
@@ -75,18 +75,18 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
             try:
                 wanted = _tried(given)
                 answer = real()
-            except BaseException as wrong:
+            except BaseException as error:
                 self._forget_requests(first)
-                if not isinstance(wrong, QuireError) or isinstance(wrong, BrokenInvariant):
-                    self._broke(verb, wrong)
+                if not isinstance(error, QuireError) or isinstance(error, BrokenInvariant):
+                    self._broke(verb, error)
                 raise
             finally:
                 self._inside = False
-            self._tell(verb, wanted, lambda: told(answer))
+            self._tell(verb, wanted, lambda: facts(answer))
             return answer
 
     def call_first(
-        self, verb: str, given: Callable[[], tuple[Any, ...]], real: Callable[[], Any], told: Callable[[Any], Any]
+        self, verb: str, given: Callable[[], tuple[Any, ...]], real: Callable[[], Any], facts: Callable[[Any], Any]
     ) -> Any:
         """The same of a call that ends no sequence: what it was given is noted when it was made."""
         with self._lock:
@@ -95,21 +95,21 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
             self._clock.read.clear()
             try:
                 answer = real()
-            except BaseException as wrong:
-                if not isinstance(wrong, QuireError) or isinstance(wrong, BrokenInvariant):
-                    self._broke(verb, wrong)
+            except BaseException as error:
+                if not isinstance(error, QuireError) or isinstance(error, BrokenInvariant):
+                    self._broke(verb, error)
                 raise
-            self._tell(verb, _tried(given), lambda: told(answer))
+            self._tell(verb, _tried(given), lambda: facts(answer))
             return answer
 
-    def _tell(self, verb: str, given: tuple[Any, ...] | Exception, told: Callable[[], Any]) -> None:
+    def _tell(self, verb: str, given: tuple[Any, ...] | Exception, facts: Callable[[], Any]) -> None:
         """Note a call that was made. Whatever is wrong with its note, the caller has what he asked for."""
         try:
             if isinstance(given, Exception):
                 raise given
-            self._note(Entry(verb, self._clock.time(), tuple(self._clock.read), given, told()))
-        except Exception as wrong:
-            self._broke(f"the note of {verb}", wrong)
+            self._note(Entry(verb, self._clock.time(), tuple(self._clock.read), given, facts()))
+        except Exception as error:
+            self._broke(f"the note of {verb}", error)
 
     def asked(self, request: Request | Prepared) -> AskedRequest:
         """A request by its number; the first time all of it."""
@@ -125,7 +125,7 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
         return AskedRequest(number, True, 0 if marks is None else marks.junction, fresh)
 
     def _forget_requests(self, first: int) -> None:
-        """A call that was refused is not noted: what it named first is still to be told."""
+        """A call that was refused is not noted: what it named first is still to be recorded."""
         if self._next_request > first:
             for request in [request for request, number in self._requests.items() if number >= first]:
                 del self._requests[request]
@@ -147,7 +147,7 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
         return number
 
     def _asked(self) -> AbstractContextManager[bool]:
-        """What was lost is given back before a call: which handles, nobody could know later."""
+        """What was lost is given back before a call: which handles, could not be known later."""
         registry = self._registry
         lost = registry.abandoned or registry.lost_plans or registry.lost_finds or registry.lost_writers
         if not lost and not registry.open_prefetches:
@@ -163,7 +163,7 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
             made = list(self._clock.read)
             self._real["_asked"]()
             gone = [
-                (kind, place) for kind, some in before.items() for place, ref in enumerate(some)
+                (kind, index) for kind, some in before.items() for index, ref in enumerate(some)
                 if ref not in kinds[kind] and ref() is None
             ]  # fmt: skip
             read = () if self._inside else tuple(self._clock.read[len(made) :])
@@ -178,12 +178,12 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
         many = relisted(requests)
         real = self._real["claim"]
 
-        def told(claims: Claims) -> Any:
+        def facts(claims: Claims) -> Any:
             promises = [(promise.hit.start, promise.num_tokens) for promise in promises_in(claims)]
             return self.take(claims), promises, list(map(lack_of, claims.refused))
 
         claims: Claims = self.call(
-            "claim", lambda: ([*map(self.asked, many)], purpose), lambda: real(many, purpose), told
+            "claim", lambda: ([*map(self.asked, many)], purpose), lambda: real(many, purpose), facts
         )
         return claims
 
@@ -252,5 +252,5 @@ def _tried(given: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...] | Exception:
     """What a call is given, before it changes that; the call itself will say what is wrong with it."""
     try:
         return given()
-    except Exception as wrong:
-        return wrong
+    except Exception as error:
+        return error

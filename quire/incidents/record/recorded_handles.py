@@ -21,7 +21,7 @@ class CallNotes(Protocol):
     """Who notes calls (RecordedCalls)."""
 
     def call(
-        self, verb: str, given: Callable[[], tuple[Any, ...]], real: Callable[[], Any], told: Callable[[Any], Any]
+        self, verb: str, given: Callable[[], tuple[Any, ...]], real: Callable[[], Any], facts: Callable[[Any], Any]
     ) -> Any:
         """Make a call and note it."""
 
@@ -85,10 +85,10 @@ def _writer(notes: CallNotes) -> type:
             def real() -> Refusal | None:
                 return super(RecordedWriter, self).extend(tokens, end=end, skip=left_out, also=taken_too)
 
-            def told(lack: Refusal | None) -> Any:
+            def facts(lack: Refusal | None) -> Any:
                 return notes.written(self) if lack is None else lack_of(lack)
 
-            return notes.call("extend_writer", given, real, told)  # type: ignore[no-any-return]
+            return notes.call("extend_writer", given, real, facts)  # type: ignore[no-any-return]
 
         def written(self, end: int, skip: Skip = NOTHING) -> int:
             left_out = kept_skip(skip)

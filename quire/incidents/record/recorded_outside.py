@@ -46,11 +46,11 @@ class OutsideCalls:
         """See Cache."""
         real = self._real["find"]
 
-        def told(found: Found) -> Any:
+        def facts(found: Found) -> Any:
             places = [(found.tiers(group), found.slots(group)) for group in self._registry.setup.groups]
             return self.take(found), found.end, places
 
-        return self.call("find", lambda: (self.asked(request), from_), lambda: real(request, from_), told)  # type: ignore[no-any-return]
+        return self.call("find", lambda: (self.asked(request), from_), lambda: real(request, from_), facts)  # type: ignore[no-any-return]
 
     def writer(
         self, request: Request | Prepared, *, tier: int, from_: int = 0, end: int | None = None, skip: Skip = NO_SKIP
@@ -58,12 +58,12 @@ class OutsideCalls:
         """See Cache."""
         left_out, real = kept_skip(skip), self._real["writer"]
 
-        def told(made: Writer | Refusal) -> Any:
+        def facts(made: Writer | Refusal) -> Any:
             return lack_of(made) if isinstance(made, Refusal) else (self.take(made), self.written(made))
 
         made: Writer | Refusal = self.call(
             "writer", lambda: (self.asked(request), tier, from_, end, plain_skip(left_out)),
-            lambda: real(request, tier=tier, from_=from_, end=end, skip=left_out), told,
+            lambda: real(request, tier=tier, from_=from_, end=end, skip=left_out), facts,
         )  # fmt: skip
         return made
 
@@ -75,10 +75,10 @@ class OutsideCalls:
         """See Cache."""
         real = self._real["prefetch"]
 
-        def told(made: Prefetch | Refusal) -> Any:
+        def facts(made: Prefetch | Refusal) -> Any:
             return lack_of(made) if isinstance(made, Refusal) else (self.take(made), made.end, moved(made.plan))
 
-        return self.call("prefetch", lambda: (self.asked(request), deadline), lambda: real(request, deadline), told)  # type: ignore[no-any-return]
+        return self.call("prefetch", lambda: (self.asked(request), deadline), lambda: real(request, deadline), facts)  # type: ignore[no-any-return]
 
     def truncate(self, request: Request, keep: int = 0) -> int:
         """See Cache."""
@@ -122,8 +122,8 @@ class OutsideCalls:
 
     def lasting_changes(self) -> LastingChanges:
         """See Cache."""
-        told = lambda changes: [changes.freed_slot, changes.pages.slot]  # noqa: E731
-        return self.call("lasting_changes", tuple, self._real["lasting_changes"], told)  # type: ignore[no-any-return]
+        facts = lambda changes: [changes.freed_slot, changes.pages.slot]  # noqa: E731
+        return self.call("lasting_changes", tuple, self._real["lasting_changes"], facts)  # type: ignore[no-any-return]
 
     def restore(self, nodes: BlockNodes, pages: LastingPages) -> int:
         """See Cache."""

@@ -40,7 +40,7 @@ class Open(Protocol):
         """End it at once."""
 
     def turn_away(self) -> None:
-        """Tell it to come back, and end it."""
+        """Ask the client to come back, and close the connection."""
 
 
 T = TypeVar("T", bound=Open)

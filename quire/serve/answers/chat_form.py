@@ -27,10 +27,10 @@ class ChatForm:
     def opening(self, choice: int, prompt: Sequence[int]) -> str:
         """Who speaks."""
         self._readers[choice] = self._plan.reader()
-        made: dict[str, Any] = {"index": choice, "delta": {"role": "assistant", "content": ""}}
+        chunk: dict[str, Any] = {"index": choice, "delta": {"role": "assistant", "content": ""}}
         if self._shown.token_ids:
-            made["prompt_token_ids"] = list(prompt)
-        return encoded({**made, "logprobs": None, "finish_reason": None}).decode()
+            chunk["prompt_token_ids"] = list(prompt)
+        return encoded({**chunk, "logprobs": None, "finish_reason": None}).decode()
 
     def piece(self, choice: int, piece: Piece) -> list[str]:
         """What is new of the message."""
@@ -39,21 +39,21 @@ class ChatForm:
         if reader is None and not (self._shown.logprobs or self._shown.token_ids):
             return _plain(choice, piece.text, finish)
         deltas = [ToolCallDelta(piece.text)] if reader is None else reader.read(piece.text, finish is not None)
-        made: list[dict[str, Any]] = [{"index": choice, "delta": _delta(one)} for one in deltas]
-        if not made and (finish or self._shown.logprobs or self._shown.token_ids):
-            made = [{"index": choice, "delta": {}}]
-        for one in made:
+        chunks: list[dict[str, Any]] = [{"index": choice, "delta": _delta(one)} for one in deltas]
+        if not chunks and (finish or self._shown.logprobs or self._shown.token_ids):
+            chunks = [{"index": choice, "delta": {}}]
+        for one in chunks:
             one |= {"logprobs": None, "finish_reason": None}
-        if made:
-            self._complete(made[-1], piece)
-            made[-1]["finish_reason"] = _finish(finish, reader)
-        return [encoded(one).decode() for one in made]
+        if chunks:
+            self._complete(chunks[-1], piece)
+            chunks[-1]["finish_reason"] = _finish(finish, reader)
+        return [encoded(one).decode() for one in chunks]
 
-    def _complete(self, made: dict[str, Any], piece: Piece) -> None:
+    def _complete(self, chunk: dict[str, Any], piece: Piece) -> None:
         if self._shown.logprobs and piece.logprobs:
-            made["logprobs"] = chat_logprobs(piece.logprobs, self._shown.words)
+            chunk["logprobs"] = chat_logprobs(piece.logprobs, self._shown.words)
         if self._shown.token_ids:
-            made["token_ids"] = list(piece.tokens)
+            chunk["token_ids"] = list(piece.tokens)
 
     def answer(self, choice: int, text: str, answer: Answer, prompt: Sequence[int]) -> dict[str, Any]:
         """The whole message."""
@@ -65,12 +65,12 @@ class ChatForm:
         message["refusal"] = None
         if calls:
             message[CALLS] = calls
-        made = {"index": choice, "message": message, "logprobs": None, "finish_reason": _finish(finish, reader)}
+        reply = {"index": choice, "message": message, "logprobs": None, "finish_reason": _finish(finish, reader)}
         if self._shown.logprobs:
-            made["logprobs"] = chat_logprobs(answer.logprobs, self._shown.words)
+            reply["logprobs"] = chat_logprobs(answer.logprobs, self._shown.words)
         if self._shown.token_ids:
-            made |= {"prompt_token_ids": list(prompt), "token_ids": list(answer.tokens)}
-        return made
+            reply |= {"prompt_token_ids": list(prompt), "token_ids": list(answer.tokens)}
+        return reply
 
 
 def _plain(choice: int, text: str, finish: str | None) -> list[str]:

@@ -25,10 +25,10 @@ class CompletionForm:
         """The prompt, where it is wanted."""
         if self._echo is None and not self._shown.token_ids:
             return ""
-        made: dict[str, Any] = {"index": choice, "text": self._prompt_text(choice)}
+        chunk: dict[str, Any] = {"index": choice, "text": self._prompt_text(choice)}
         if self._shown.token_ids:
-            made["prompt_token_ids"] = list(prompt)
-        return encoded({**made, "logprobs": None, "finish_reason": None}).decode()
+            chunk["prompt_token_ids"] = list(prompt)
+        return encoded({**chunk, "logprobs": None, "finish_reason": None}).decode()
 
     def _prompt_text(self, choice: int) -> str:
         return "" if self._echo is None else self._echo[choice // self._n]
@@ -42,21 +42,21 @@ class CompletionForm:
         if not (shown.logprobs or shown.token_ids):
             end = "null" if finish is None else f'"{finish}"'
             return [f'{{"index":{choice},"text":{quoted(piece.text)},"logprobs":null,"finish_reason":{end}}}']
-        made: dict[str, Any] = {"index": choice, "text": piece.text, "logprobs": None, "finish_reason": finish}
+        chunk: dict[str, Any] = {"index": choice, "text": piece.text, "logprobs": None, "finish_reason": finish}
         if shown.logprobs and piece.logprobs:
             offset = self._offsets.get(choice, 0)
-            made["logprobs"] = completion_logprobs(piece.logprobs, shown.words, offset)
+            chunk["logprobs"] = completion_logprobs(piece.logprobs, shown.words, offset)
             self._offsets[choice] = offset + sum(len(shown.words.text(one.token)) for one in piece.logprobs)
         if shown.token_ids:
-            made["token_ids"] = list(piece.tokens)
-        return [encoded(made).decode()]
+            chunk["token_ids"] = list(piece.tokens)
+        return [encoded(chunk).decode()]
 
     def answer(self, choice: int, text: str, answer: Answer, prompt: Sequence[int]) -> dict[str, Any]:
         """The whole text."""
-        made: dict[str, Any] = {"index": choice, "text": self._prompt_text(choice) + text, "logprobs": None}
-        made["finish_reason"] = finish_reason(answer.finish)
+        reply: dict[str, Any] = {"index": choice, "text": self._prompt_text(choice) + text, "logprobs": None}
+        reply["finish_reason"] = finish_reason(answer.finish)
         if self._shown.logprobs:
-            made["logprobs"] = completion_logprobs(answer.logprobs, self._shown.words, 0)
+            reply["logprobs"] = completion_logprobs(answer.logprobs, self._shown.words, 0)
         if self._shown.token_ids:
-            made |= {"prompt_token_ids": list(prompt), "token_ids": list(answer.tokens)}
-        return made
+            reply |= {"prompt_token_ids": list(prompt), "token_ids": list(answer.tokens)}
+        return reply

@@ -63,8 +63,8 @@ class Acceptor:
                 return
             except ConnectionError:  # it has gone again
                 continue
-            except OSError as wrong:
-                self._rest(wrong)
+            except OSError as error:
+                self._rest(error)
                 return
             self._is_short = False
             self._begin(accepted, str(address[0]) if isinstance(address, tuple) else "")
@@ -109,5 +109,5 @@ class Acceptor:
                 lambda: connection, accepted, ssl=self._tls, ssl_handshake_timeout=seconds,
                 ssl_shutdown_timeout=seconds,
             )  # fmt: skip
-        except Exception as wrong:  # of a stranger who speaks no TLS, above all
-            _log.debug("a connection was not made: %s", type(wrong).__name__)
+        except Exception as error:  # of a stranger who speaks no TLS, above all
+            _log.debug("a connection was not made: %s", type(error).__name__)

@@ -262,7 +262,7 @@ class BoundedConnection(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def _refuse(self, status: int, fact: str, cure: str, more: bytes = b"") -> None:
-        """Tell it and end the connection; if an answer is on its way, behind that, and in silence."""
+        """Answer with the error and close the connection; behind an answer that is under way, close it silently."""
         if self.transport.is_closing():
             return
         if not self.is_idle and not self.is_reading:

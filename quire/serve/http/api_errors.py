@@ -61,7 +61,7 @@ def _param(message: str, names: Mapping[str, str]) -> str | None:
     """Which field a Sampling has refused."""
     if message.startswith("structured outputs"):
         return names.get("structured_outputs")
-    found = _SAMPLING.match(message)
-    if found is None:
+    match = _SAMPLING.match(message)
+    if match is None:
         return None
-    return names.get(found[1] or "stop", found[1] or "stop")
+    return names.get(match[1] or "stop", match[1] or "stop")

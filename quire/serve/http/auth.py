@@ -45,8 +45,8 @@ class ApiKeys:
         """Those of a file."""
         try:
             text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as wrong:
-            raise InputError(say(f"keys in {str(path)!r}", str(wrong), "name a file of keys, one per line")) from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(say(f"keys in {str(path)!r}", str(error), "name a file of keys, one per line")) from None
         return cls(text.splitlines(), repr(str(path)))
 
     @classmethod

@@ -15,7 +15,7 @@ VERSION: str = importlib.import_module("quire").__version__
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """Bounds of what strangers may ask, and who may ask at all."""
+    """Bounds of requests, and which clients may send them."""
 
     model_name: str  # as clients name it
     keys: ApiKeys | None = field(default=None, repr=False)  # None: every client that can connect

@@ -79,8 +79,8 @@ class Prompts:
                 messages, tools=tools, add_generation_prompt=generate, continue_final_message=go_on, tokenize=False,
                 **more,
             )  # fmt: skip
-        except Exception as wrong:  # a template says by an error what it does not know, a role for instance
-            fact = f"the model's own template refuses it: {type(wrong).__name__}: {shown(str(wrong))}"
+        except Exception as error:  # a template says by an error what it does not know, a role for instance
+            fact = f"the model's own template refuses it: {type(error).__name__}: {shown(str(error))}"
             raise ApiError(400, say("messages", fact, "write it as that template wants it"), param="messages") from None
         return self.of_text(text, bool(asked.add_special_tokens), "messages")
 
@@ -175,8 +175,8 @@ def check_text(text: str, param: str) -> None:
     """Refuse halves of characters, which no tokenizer knows."""
     try:
         text.encode()
-    except UnicodeEncodeError as wrong:
-        fact = f"character {wrong.start} is half of a pair ({shown(text[wrong.start])})"
+    except UnicodeEncodeError as error:
+        fact = f"character {error.start} is half of a pair ({shown(text[error.start])})"
         raise ApiError(400, say(param, fact, "write whole characters"), param=param) from None
 
 

@@ -99,14 +99,14 @@ class EngineCollector(Collector):
         for group, group_config in enumerate(cache.config.groups):
             counts = cache.stats(group)
             counted |= {(group_config.name, kind): getattr(counts, kind) for kind in PAGES}
-        what = f"Pages by what became of them: {', '.join(f'{kind} ({word})' for kind, word in PAGES.items())}."
+        what = f"Pages by event: {', '.join(f'{kind} ({word})' for kind, word in PAGES.items())}."
         yield self._made.counts("quire:pages_by_kind", what, ("group", "kind"), counted)
         hinted: dict[tuple[str, ...], float] = {}
         for group, group_config in enumerate(cache.config.groups):
             counts = cache.stats(group)
-            for kind, pages in (("told", counts.hinted), ("reused", counts.reused_hinted)):
+            for kind, pages in (("hinted", counts.hinted), ("reused", counts.reused_hinted)):
                 hinted |= {(group_config.name, back, kind): number for back, number in zip(BACKS, pages, strict=True)}
-        what = "Pages by what was said of them when their request ended: told so, and of those reused."
+        what = "Pages by the hint of their request: those hinted, and those of them reused."
         yield self._made.counts("quire:hinted_pages", what, ("group", "back", "kind"), hinted)
 
     def _moves(self, engine: Engine) -> Iterator[Metric]:

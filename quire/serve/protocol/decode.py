@@ -165,8 +165,8 @@ def _explain_syntax(data: bytes, error: Exception) -> ApiError:
         name = _name_at(data, place)
         fact = f"byte {place} of the body is not UTF-8"
         return ApiError(400, say(name or BODY, fact, "encode it as UTF-8"), param=name or None)
-    found = _BYTE.search(str(error))
-    place = len(data) if found is None else int(found[1])
+    match = _BYTE.search(str(error))
+    place = len(data) if match is None else int(match[1])
     character = len(data[:place].decode(errors="replace"))
     return ApiError(400, say(BODY, f"it is not JSON from character {character}", "send a JSON object"))
 
@@ -174,8 +174,8 @@ def _explain_syntax(data: bytes, error: Exception) -> ApiError:
 def _not_utf8(data: bytes) -> int:
     try:
         data.decode()
-    except UnicodeDecodeError as wrong:
-        return wrong.start
+    except UnicodeDecodeError as error:
+        return error.start
     return 0
 
 

@@ -58,23 +58,23 @@ def listed(values: Iterable[Any]) -> str:
 
 def _words(message: str, value: Raw | None, kind: Any) -> tuple[str, str, str]:
     """What is added to the path, the fact and the cure."""
-    if found := _FIELD.match(message):
-        name = f".{shown(found[2])[1:-1]}"
-        if found[1] == "missing required":
+    if match := _FIELD.match(message):
+        name = f".{shown(match[2])[1:-1]}"
+        if match[1] == "missing required":
             return name, "it is missing", "give it"
         return name, "there is no such field", f"there are {listed(_names(kind))}"
-    if found := _SIZE.match(message):
-        what = "characters" if found[1] == "str" else "entries"
-        return "", f"it has {_size(value)} {what}", f"{_CURES[found[2]]} {found[3]}"
-    if found := _BOUND.match(message):
-        return "", f"it is {_shown(value, 'a number')}", f"{_CURES[found[1]]} {_plain(found[2])}"
+    if match := _SIZE.match(message):
+        what = "characters" if match[1] == "str" else "entries"
+        return "", f"it has {_size(value)} {what}", f"{_CURES[match[2]]} {match[3]}"
+    if match := _BOUND.match(message):
+        return "", f"it is {_shown(value, 'a number')}", f"{_CURES[match[1]]} {_plain(match[2])}"
     if message.startswith("Invalid "):
         return "", f"it is {_shown(value, 'another value')}", f"give one of {listed(_options(kind))}"
-    if found := _KIND.match(message):
-        wanted = " or ".join(KINDS.get(one, one) for one in found[1].split(" | ") if one != "null")
-        if found[2] == "float" and wanted == KINDS["int"]:
+    if match := _KIND.match(message):
+        wanted = " or ".join(KINDS.get(one, one) for one in match[1].split(" | ") if one != "null")
+        if match[2] == "float" and wanted == KINDS["int"]:
             wanted = f"{wanted}, without a fraction"
-        fact = f"it is {_shown(value, KINDS.get(found[2], 'of another kind'))}"
+        fact = f"it is {_shown(value, KINDS.get(match[2], 'of another kind'))}"
         return "", fact, f"give {wanted}" if wanted else "this server cannot do that: leave it out"
     if message.endswith("out of range"):
         return "", "it is a number beyond all bounds", "give a smaller one"

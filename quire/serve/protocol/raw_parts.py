@@ -59,8 +59,8 @@ def read_json(data: bytes, where: str, allowance: Allowance | None = None) -> An
     (allowance or Allowance(MOST_VALUES)).take(data, where)
     try:
         return json.decode(data)
-    except (DecodeError, UnicodeDecodeError, RecursionError) as wrong:
-        fact = f"it is not JSON that can be read: {shown(str(wrong))[1:-1]}"
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        fact = f"it is not JSON that can be read: {shown(str(error))[1:-1]}"
         raise ApiError(400, say(where, fact, "give it as JSON"), param=where) from None
 
 

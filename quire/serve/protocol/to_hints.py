@@ -20,27 +20,27 @@ SESSION, BACK = "session_id", "quire_back"  # names in `metadata`
 
 
 def hints_of(
-    asked: GenerationBody, scope: Scope, retention: Retention | None, calls_tool: Callable[[str], bool] | None,
+    body: GenerationBody, scope: Scope, retention: Retention | None, calls_tool: Callable[[str], bool] | None,
     resume_points: tuple[int, ...] = (),
 ) -> PageHints:  # fmt: skip
     """All of it."""
-    return PageHints(retention, session_of(asked, scope), back_of(asked), calls_tool, resume_points)
+    return PageHints(retention, session_of(body, scope), back_of(body), calls_tool, resume_points)
 
 
-def session_of(asked: GenerationBody, scope: Scope) -> str | None:
+def session_of(body: GenerationBody, scope: Scope) -> str | None:
     """The session that a client names, as a digest under its scope: no tenant's is another's, and none is shown.
 
     `prompt_cache_key` comes last: some clients give one to many conversations with the same beginning.
     """
-    given = asked.session_id or (asked.metadata or {}).get(SESSION) or asked.prompt_cache_key
+    given = body.session_id or (body.metadata or {}).get(SESSION) or body.prompt_cache_key
     if not given:
         return None
     return blake2b(given.encode(), digest_size=16, key=blake2b(scope.key, digest_size=32).digest()).hexdigest()
 
 
-def back_of(asked: GenerationBody) -> Back | None:
+def back_of(body: GenerationBody) -> Back | None:
     """What a client says of its return."""
-    given = (asked.metadata or {}).get(BACK)
+    given = (body.metadata or {}).get(BACK)
     for back in BACKS:
         if given == back:
             return back

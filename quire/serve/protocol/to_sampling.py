@@ -42,11 +42,11 @@ class RetentionBounds:
 
 
 def sampling_of(
-    asked: GenerationBody, max_tokens: int, logprobs: int | None, form: StructuredOutputs | None
+    body: GenerationBody, max_tokens: int, logprobs: int | None, form: StructuredOutputs | None
 ) -> Sampling:
     """How tokens are chosen. What a Sampling itself refuses is an InputError that names its own field."""
-    numbers = tuple([getattr(asked, name) for name in NUMBERS])
-    words = {name: value for name in WORDS if (value := getattr(asked, name)) is not None}
+    numbers = tuple([getattr(body, name) for name in NUMBERS])
+    words = {name: value for name in WORDS if (value := getattr(body, name)) is not None}
     if form is None and not words:
         return _remembered(numbers, max_tokens, logprobs)
     return _make(dict(zip(NUMBERS, numbers, strict=True)) | words, max_tokens, logprobs, form)
@@ -58,26 +58,26 @@ def _remembered(numbers: tuple[Any, ...], max_tokens: int, logprobs: int | None)
     return _make(dict(zip(NUMBERS, numbers, strict=True)), max_tokens, logprobs, None)
 
 
-def _make(asked: Mapping[str, Any], max_tokens: int, logprobs: int | None, form: StructuredOutputs | None) -> Sampling:
+def _make(body: Mapping[str, Any], max_tokens: int, logprobs: int | None, form: StructuredOutputs | None) -> Sampling:
     """A Sampling of what was given; null is as good as nothing."""
-    fields = {name: asked[name] for name in (*SAME, "stop", "bad_words", "allowed_token_ids") if name in asked}
-    fields["temperature"] = TEMPERATURE if asked["temperature"] is None else asked["temperature"]
-    fields["top_k"] = max(asked["top_k"] or 0, 0)  # -1 is all of them, as 0 is
-    fields["seed"] = None if "seed" not in asked else asked["seed"] % SEEDS
-    fields["stop_ids"] = asked.get("stop_token_ids")
-    fields["logit_bias"] = _bias(asked.get("logit_bias", {}))
-    if asked["use_beam_search"]:
-        fields |= _beams(asked)
+    fields = {name: body[name] for name in (*SAME, "stop", "bad_words", "allowed_token_ids") if name in body}
+    fields["temperature"] = TEMPERATURE if body["temperature"] is None else body["temperature"]
+    fields["top_k"] = max(body["top_k"] or 0, 0)  # -1 is all of them, as 0 is
+    fields["seed"] = None if "seed" not in body else body["seed"] % SEEDS
+    fields["stop_ids"] = body.get("stop_token_ids")
+    fields["logit_bias"] = _bias(body.get("logit_bias", {}))
+    if body["use_beam_search"]:
+        fields |= _beams(body)
     given = {name: value for name, value in fields.items() if value is not None}
     return Sampling(max_tokens=max_tokens, logprobs=logprobs, structured_outputs=form, **given)
 
 
-def _beams(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _beams(body: Mapping[str, Any]) -> dict[str, Any]:
     """As many beams as answers. They are weighed by the model's own numbers, which is what temperature 1 means."""
-    if asked["temperature"] not in (None, 0, 1):
-        fact = f"it is {shown(asked['temperature'])}, and beams are weighed by the model's own numbers"
+    if body["temperature"] not in (None, 0, 1):
+        fact = f"it is {shown(body['temperature'])}, and beams are weighed by the model's own numbers"
         raise ApiError(400, say("temperature", fact, "leave it out with use_beam_search"), param="temperature")
-    return {"beams": asked["n"] or 1, "temperature": 0.0}
+    return {"beams": body["n"] or 1, "temperature": 0.0}
 
 
 def _bias(given: Mapping[str, float]) -> dict[int, float]:
@@ -88,9 +88,9 @@ def _bias(given: Mapping[str, float]) -> dict[int, float]:
     return {int(name): amount for name, amount in given.items()}
 
 
-def form_of(asked: GenerationBody) -> StructuredOutputs | None:
+def form_of(body: GenerationBody) -> StructuredOutputs | None:
     """The form that the answer must have, if one was asked for."""
-    wanted, form = asked.response_format, asked.structured_outputs
+    wanted, form = body.response_format, body.structured_outputs
     given = {} if form is None else _given(form)
     if given and isinstance(wanted, JsonSchemaFormat | JsonObjectFormat):
         fact = "response_format asks for a form as well"
@@ -130,10 +130,10 @@ def _schema(raw: Raw | UnsetType) -> dict[str, Any] | None:
     return read_object(raw, where)
 
 
-def retention_of(asked: GenerationBody, bounds: RetentionBounds) -> Retention | None:
+def retention_of(body: GenerationBody, bounds: RetentionBounds) -> Retention | None:
     """What of the prompt shall outlive its request, and how long."""
-    given = asked.retention
-    if isinstance(asked, ChatBody) and asked.prompt_cache_retention == "24h":
+    given = body.retention
+    if isinstance(body, ChatBody) and body.prompt_cache_retention == "24h":
         if given is not None:
             fact = "prompt_cache_retention is given as well"
             raise ApiError(400, say("retention", fact, "give one of them"), param="retention")

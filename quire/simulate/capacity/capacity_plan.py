@@ -77,7 +77,7 @@ class MeasuredEngine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """So many percent of the first tokens within so many seconds, and no request that fits into no worker."""
+    """A percentage of first tokens within a number of seconds, and every request fits into a worker."""
 
     seconds: float
     percent: float = 95.0
@@ -88,7 +88,7 @@ class Objective:
             raise InputError(say(ask, "it is not an objective", "give seconds above 0, and a percentage below 100"))
 
     def limit(self, requests: int) -> LateLimit:
-        """How many of them may be late."""
+        """How many first tokens may be late."""
         return LateLimit(self.seconds, int(requests * (100 - self.percent) / 100))
 
 
@@ -107,7 +107,7 @@ class Tried:
         return 0 if self.result is None else self.result.refused
 
     def keeps(self, objective: Objective) -> bool:
-        """Whether every request is served, and soon enough."""
+        """Whether every request is served, and the objective is met."""
         if self.result is None or self.num_refused:
             return False
         return self.result.ttft_ms["objective"] <= objective.seconds * 1000
@@ -160,7 +160,7 @@ class Search:
 def find_plan(
     search: Search, *, executor: Executor | None = None, jobs: int = 1, tell: Callable[[Tried], None] = lambda _: None
 ) -> CapacityPlan:
-    """Play fleets from the cheapest up, `jobs` at a time, until nothing cheaper is left that might do."""
+    """Play fleets from the cheapest up, `jobs` at a time, until none that is cheaper might meet the objective."""
     if not 1 <= search.most_workers <= MOST_WORKERS:
         raise InputError(say(f"{search.most_workers} workers", "it is not a number of workers", f"1 to {MOST_WORKERS}"))
     objective = search.objective
@@ -223,8 +223,8 @@ def try_fleet(search: Search, fleet: Fleet) -> Tried:
             result = play_fleet(
                 trace, fleet, late=search.objective.limit(len(trace)), objective=search.objective.percent
             )
-        except QuireError as wrong:
-            return Tried(fleet, price, None, str(wrong))
+        except QuireError as error:
+            return Tried(fleet, price, None, str(error))
     return Tried(fleet, price, result)
 
 

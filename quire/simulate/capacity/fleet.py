@@ -36,7 +36,7 @@ class LateLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """So many equal workers behind a router."""
+    """A number of equal workers behind a router."""
 
     workers: int
     router: RouterName
@@ -159,8 +159,8 @@ def run_fleet(source: TraceSource, fleet: Fleet) -> FleetResult | str:
         simplefilter("ignore", ConfigWarning)
         try:
             return played(load_trace(source), fleet)
-        except QuireError as wrong:
-            return str(wrong)
+        except QuireError as error:
+            return str(error)
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""What fleets showed, in words, rows and as one HTML page: what a router that knows what is cached is worth. Runs
+"""What fleets showed, in words, rows and as one HTML page: what cache-aware routing gains. Runs
 nothing."""
 
 from __future__ import annotations
@@ -45,22 +45,23 @@ def rows(results: Sequence[FleetResult]) -> list[list[str]]:
     """Every fleet, a line each."""
     return [
         [
-            count_text(one.workers), one.router, share_text(one.hit_rate), time_text(one.ttft(50)),
-            time_text(one.ttft(95)), share_text(one.offered_load, 0), f"{one.imbalance:.2f}", count_text(one.refused),
+            count_text(result.workers), result.router, share_text(result.hit_rate), time_text(result.ttft(50)),
+            time_text(result.ttft(95)), share_text(result.offered_load, 0), f"{result.imbalance:.2f}",
+            count_text(result.refused),
         ]
-        for one in results
+        for result in results
     ]  # fmt: skip
 
 
 def answer(results: Sequence[FleetResult]) -> str:
-    """What knowing what is cached is worth, in one sentence."""
+    """What cache-aware routing gains, in one sentence."""
     pairs = [pair for count in _counts(results) if (pair := _pair(results, count))]
     if len(pairs) < 2 or len({blind.router for _, blind in pairs}) > 1:
         lines = answer_lines(results)
         return lines[0] if lines else "No fleet could run."
     points = [(exact.hit_rate - blind.hit_rate) * 100 for exact, blind in pairs]
     counts, other = [exact.workers for exact, _ in pairs], pairs[0][1].router
-    who = f"with {min(counts)} to {workers_text(max(counts))} a router that knows what is cached hits"
+    who = f"with {min(counts)} to {workers_text(max(counts))} a cache-aware router hits"
     if not any(map(_shows, points)):
         return f"No difference: {who} as much as {other}."
     sign = "+" if min(points) < 0 else ""
@@ -72,7 +73,7 @@ def answer_lines(results: Sequence[FleetResult]) -> list[str]:
     lines = []
     for count in _counts(results):
         if (pair := _pair(results, count)) is None:
-            lines += [_alone(one) for one in results if one.workers == count]
+            lines += [_alone(result) for result in results if result.workers == count]
             continue
         exact, blind = pair
         points = (exact.hit_rate - blind.hit_rate) * 100
@@ -88,34 +89,34 @@ def _shows(points: float) -> bool:
 def _beside(points: float, exact: FleetResult, blind: FleetResult) -> str:
     soon, late = time_text(exact.ttft(95)), time_text(blind.ttft(95))
     if not _shows(points) and soon == late:
-        return f"no difference between a router that knows what is cached and {blind.router}."
+        return f"no difference between a cache-aware router and {blind.router}."
     more = f"{abs(points):.1f} points {'more' if points > 0 else 'less'} than" if _shows(points) else "as much as"
     times = f"the same p95 first token, {soon}" if soon == late else f"a p95 first token of {soon} instead of {late}"
-    return f"a router that knows what is cached hits {more} {blind.router}, with {times}."
+    return f"a cache-aware router hits {more} {blind.router}, with {times}."
 
 
 def _pair(results: Sequence[FleetResult], count: int) -> tuple[FleetResult, FleetResult] | None:
     """The router that knows, and the best of those that do not."""
-    by_router = {one.router: one for one in results if one.workers == count}
+    by_router = {result.router: result for result in results if result.workers == count}
     exact, blind = by_router.get("exact"), by_router.get("least_loaded") or by_router.get("round_robin")
     return (exact, blind) if exact is not None and blind is not None and count > 1 else None
 
 
-def _alone(one: FleetResult) -> str:
+def _alone(result: FleetResult) -> str:
     """A fleet with nothing beside it."""
     return (
-        f"{workers_text(one.workers)}, {one.router}: {share_text(one.hit_rate)} of the prompt tokens are reused, "
-        f"and the p95 first token takes {time_text(one.ttft(95))}."
+        f"{workers_text(result.workers)}, {result.router}: {share_text(result.hit_rate)} of the prompt tokens are "
+        f"reused, and the p95 first token takes {time_text(result.ttft(95))}."
     )
 
 
 def warning_lines(results: Sequence[FleetResult]) -> list[str]:
     """Fleets to which more comes than they can compute: their times mean nothing."""
-    heavy = [one for one in results if one.offered_load > 1]
+    heavy = [result for result in results if result.offered_load > 1]
     if not heavy:
         return []
-    most = max(heavy, key=lambda one: one.offered_load)
-    counts = ", ".join(dict.fromkeys(str(one.workers) for one in heavy))
+    most = max(heavy, key=lambda result: result.offered_load)
+    counts = ", ".join(dict.fromkeys(str(result.workers) for result in heavy))
     return [
         f"More comes than {counts} workers can compute (up to {share_text(most.offered_load, 0)} of it, with "
         f"{most.router}): their waiting times grow with the trace. Add workers, or slow it down (--speed)."
@@ -123,7 +124,7 @@ def warning_lines(results: Sequence[FleetResult]) -> list[str]:
 
 
 def _counts(results: Sequence[FleetResult]) -> list[int]:
-    return list(dict.fromkeys(one.workers for one in results))
+    return list(dict.fromkeys(result.workers for result in results))
 
 
 def render(name: str, results: Sequence[FleetResult], settings: ReplaySettings, warnings: Sequence[str] = ()) -> str:
@@ -131,7 +132,7 @@ def render(name: str, results: Sequence[FleetResult], settings: ReplaySettings, 
     first = answer(results)
     rest = [line for line in answer_lines(results) if line != first]
     facts = story.settings({"settings": settings.to_json()})
-    routers = [(router, _WHO[router]) for router in _WHO if any(one.router == router for one in results)]
+    routers = [(router, _WHO[router]) for router in _WHO if any(result.router == router for result in results)]
     parts = [
         html.answer(first),
         *(html.warning(line) for line in (*warnings, *warning_lines(results))),
@@ -150,7 +151,7 @@ def hit_plot(results: Sequence[FleetResult]) -> Plot:
     """Hit rate over the number of workers, a line for each router."""
     note = "Share of the prompt tokens that were not computed, by the number of workers that share the traffic."
     xs = sorted({*_counts(results)})
-    series = _series(results, xs, lambda one: one.hit_rate)
+    series = _series(results, xs, lambda result: result.hit_rate)
     return Plot(
         "hits", "Hit rate over workers", note, xs, series, top=1.0, say=percent_text, say_x=count_text,
         log_x=xs[-1:] != xs[:1], dots=True, x_ticks=_x_ticks(xs),
@@ -160,7 +161,7 @@ def hit_plot(results: Sequence[FleetResult]) -> Plot:
 def first_token_plot(results: Sequence[FleetResult]) -> Plot:
     """The p95 first token over the number of workers, a line for each router."""
     xs = sorted({*_counts(results)})
-    series = _series(results, xs, lambda one: one.ttft(95))
+    series = _series(results, xs, lambda result: result.ttft(95))
     note = "Seconds until 95 % of the requests have their first token, by the number of workers."
     return Plot(
         "first-tokens", "First token, p95", note, xs, series, say=time_text, say_x=count_text,
@@ -174,7 +175,7 @@ def _x_ticks(xs: list[int]) -> list[int]:
 
 def _series(results: Sequence[FleetResult], xs: list[int], value: Callable[[FleetResult], float]) -> list[PlotSeries]:
     series = []
-    for router in dict.fromkeys(one.router for one in results):
-        by_workers = {one.workers: value(one) for one in results if one.router == router}
+    for router in dict.fromkeys(result.router for result in results):
+        by_workers = {result.workers: value(result) for result in results if result.router == router}
         series.append(PlotSeries(router, [by_workers.get(x) for x in xs], _COLOURS[router]))
     return series

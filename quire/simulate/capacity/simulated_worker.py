@@ -68,7 +68,7 @@ class SimulatedWorker(Player):
         return Request(("held", request.number), self._token_ids.prompt(request), request.scope)
 
     def held(self, prompt: Request) -> int:
-        """Tokens of a prompt that it would not have to compute: what its events would tell a router."""
+        """Tokens of a prompt that it would not have to compute: what a router would know from its events."""
         return self.cache.inner.probe([prompt])[0].start
 
     def give(self, request: TraceRequest, expected: int) -> None:
@@ -82,7 +82,7 @@ class SimulatedWorker(Player):
         self.num_given += 1
 
     def run_until(self, coming: int) -> None:
-        """Until the request of this number comes, to whomever; turns of decoding that reach beyond it are put off.
+        """Until the request of this number comes, to any worker; turns of decoding that reach beyond it are put off.
 
         A disk has work when nothing else has: what was released last goes down only then.
         """

@@ -15,7 +15,7 @@ from quire.simulate.play.token_budget import part_of
 
 @dataclass(slots=True)
 class AdmissionResult:
-    """What one step was told to compute, and what had been estimated for it when it was chosen."""
+    """What one step computes, and what had been estimated for it when it was chosen."""
 
     spans: list[SequenceSpan] = field(default_factory=list)
     num_tokens: int = 0  # of those spans

@@ -1,7 +1,7 @@
 """The baseline: admission one at a time, from public calls, as engines do that estimate a batch first.
 
 Probe every request of the batch, choose those whose estimates fit the token budget, admit them one after the other.
-Admitting one may push out what a later one was counted on to reuse: its step then computes more than was estimated. A
+Admitting one may push out what a later one was going to reuse: its step then computes more than was estimated. A
 prompt that was to be computed in part is still cut to the tokens that were planned for it.
 """
 

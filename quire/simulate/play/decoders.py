@@ -30,14 +30,15 @@ class RunningRequest:
     """An admitted request. The numbers are of one that decodes; turns are those of `Decoders`."""
 
     __slots__ = (
-        "began", "decodes", "done", "left", "length", "order", "row", "sequence", "token", "told", "until", "waiting",
+        "began", "committed", "decodes", "done", "left", "length", "order", "row", "sequence", "token", "until",
+        "waiting",
     )  # fmt: skip
 
     began: int  # turn before its first decoded token
     done: int  # turn in which its last one has run
     until: int  # turn up to which it has slots
     token: int  # of those it gets next, the first
-    told: int  # tokens committed, those of the prompt included
+    committed: int  # tokens committed, those of the prompt included
 
     def __init__(self, sequence: Sequence, waiting: WaitingRequest, order: int) -> None:
         self.sequence = sequence
@@ -81,7 +82,7 @@ class Decoders:
         """Its prompt is computed: the first token is there, and is run in the next turn."""
         turn, made, request = self.turn, run.waiting.made, run.waiting.request
         computed = request.length + made
-        run.decodes, run.began, run.until, run.told = True, turn - made, turn, computed
+        run.decodes, run.began, run.until, run.committed = True, turn - made, turn, computed
         run.done = turn - made + request.output - 1
         run.token = self._token_ids.first_of_answer(request) - made
         self.running[run.row] = run
@@ -139,7 +140,7 @@ class Decoders:
 
     def _commit(self, runs: list[tuple[RunningRequest, int]]) -> None:
         """KV exists up to so many tokens; those for whom that is not news are left out."""
-        news = [one for one in runs if one[1] > one[0].told]
+        news = [one for one in runs if one[1] > one[0].committed]
         if len(news) == 1 and not self._states:
             ((run, computed),) = news
             self._cache.commit(run.sequence, computed)
@@ -148,14 +149,14 @@ class Decoders:
             numbers = np.array([computed for _, computed in news], np.int32)
             (self._cache.commit_states if self._states else self._cache.commit)(rows, numbers)
         for run, computed in news:
-            run.told = computed
+            run.committed = computed
 
     def _finish(self, run: RunningRequest) -> None:
         computed = run.length + run.done - run.began
         if self._states:
             self._commit([(run, self._full(run))])  # where a snapshot may be
             self._commit([(run, computed)])
-        elif computed > run.told:
+        elif computed > run.committed:
             self._cache.commit(run.sequence, computed)
         self._end(self.leave(run.row))
 

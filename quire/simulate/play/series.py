@@ -47,8 +47,8 @@ class Series:
         numbers: list[float] = [now]
         for tier in range(len(self._config.tiers)):
             total = used = held = 0
-            for place, group in enumerate(self._config.groups):
-                usage, size = cache._setup.usage(tier, place), max(group.page_bytes, 1)  # what the store knows
+            for index, group in enumerate(self._config.groups):
+                usage, size = cache._setup.usage(tier, index), max(group.page_bytes, 1)  # what the store knows
                 total += usage.capacity * size
                 used += (usage.capacity - usage.empty) * size
                 held += usage.held * size

@@ -47,7 +47,7 @@ class Executor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TraceSource:
-    """Which requests: read again in every process, so the path must be good there."""
+    """Which requests: read again in every process, so the path must be valid there."""
 
     path: str
     limit: int | None = None
@@ -98,11 +98,11 @@ def sweep(
     executor: Executor | None = None,
     workers: int | None = None,
     tell: Callable[[int], None] | None = None,
-    told: Callable[[ReplaySettings, dict[str, Any] | str], None] | None = None,
+    on_result: Callable[[ReplaySettings, dict[str, Any] | str], None] | None = None,
 ) -> Sweep:
     """Replay a trace with each of `settings`; in `workers` processes (default: the cores), or where `executor` says.
 
-    `tell` hears how many more are done, `told` what came of each, in their order.
+    `tell` is called with how many more are done, `on_result` with the result of each, in their order.
     """
     source = TraceSource(source) if isinstance(source, str) else source
     grid = list(settings)
@@ -117,8 +117,8 @@ def sweep(
         answers = []
         for asked_for, one in zip(grid, pending, strict=True):
             answers.append(one.result())
-            if told is not None:
-                told(asked_for, answers[-1])
+            if on_result is not None:
+                on_result(asked_for, answers[-1])
             if tell is not None:
                 tell(1)
         found = {size: one.result() for size, one in searches.items()}
@@ -227,8 +227,8 @@ def run_one(source: TraceSource, settings: ReplaySettings) -> dict[str, Any] | s
         simplefilter("always", ConfigWarning)
         try:
             result = play(_trace(source), settings).to_json()
-        except QuireError as wrong:
-            return str(wrong)
+        except QuireError as error:
+            return str(error)
     facts = {name: value for name, value in result.items() if name not in ("series", "settings")}
     if unknown := result["settings"].get("trace_sharing"):
         facts["trace_sharing"] = unknown

@@ -159,8 +159,8 @@ class Tally:
 
     @staticmethod
     def _add_up(sums: list[int], numbers: list[int]) -> None:
-        for place, number in enumerate(numbers):
-            sums[place] += number
+        for index, number in enumerate(numbers):
+            sums[index] += number
 
     def step(self, now: float, admission: AdmissionResult) -> None:
         """A step that computes something was decided."""

@@ -127,7 +127,7 @@ class TimedCache:
         self.ns += perf_counter_ns() - began
 
     def commit_states(self, rows: Int32, computed: Int32) -> None:
-        """The same with states: tokens given a stride ahead have not run, so a state stands where it is told."""
+        """The same with states: tokens given a stride ahead have not run, so a state stands where its commit says."""
         store = self.inner._setup.store
         for row, end in zip(rows.tolist(), computed.tolist(), strict=True):
             store.hand_out(row, end)

@@ -38,7 +38,7 @@ MANY = 256  # waiting requests whose prompts are kept in memory ahead
 def play(
     trace: Trace, settings: ReplaySettings, tell: Tell | None = None, *, explain: int | None = None
 ) -> ReplayResult:
-    """Run a whole trace; `tell` hears how many more requests are done. Of request `explain` the receipt is kept."""
+    """Run a whole trace; `tell` gets the number of requests done since. Of request `explain` the receipt is kept."""
     began = perf_counter()
     player = Player(trace, settings, tell, explain)
     player.run()

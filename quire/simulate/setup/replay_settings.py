@@ -28,7 +28,7 @@ HINTS: tuple[Hints, ...] = ("none", "finish", "exact")
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One tier: so many bytes, or so many blocks of each group (one number, or one per group)."""
+    """One tier: its bytes, or its blocks of each group (one number, or one per group)."""
 
     name: str
     bytes: int | str = 0  # 40 * 10**9, or "40GB"; kept as the number
@@ -127,7 +127,7 @@ class ReplaySettings:
 
     @property
     def order(self) -> Eviction:
-        """The order of eviction that it has in the end; of a shape that there is not, what was asked."""
+        """The order of eviction in force; for an unknown shape, the one asked for."""
         if self.eviction != "auto":
             return self.eviction
         try:
@@ -140,12 +140,12 @@ class ReplaySettings:
         shape = find_shape(self.shape)
         groups = shape.groups(self.block_size)
         tiers = [TierConfig(tier.name, tier.slots(shape, self.block_size), tier.slow) for tier in self.tiers]
-        total = sum(tier.of_pool(place) for tier in tiers for place in range(len(groups)))
+        total = sum(tier.of_pool(index) for tier in tiers for index in range(len(groups)))
         if total > MOST_PAGES:
             fact = f"its tiers hold {total:,} pages, and {MOST_PAGES:,} is the most that can be replayed"
             raise InputError(say(f"memory of {self.shape}", fact, "give less memory, or use larger blocks"))
-        for place, group in enumerate(groups):
-            if tiers[0].of_pool(place) < 1:
+        for index, group in enumerate(groups):
+            if tiers[0].of_pool(index) < 1:
                 fact = f"it holds no page of group {group.name!r} ({group.page_bytes} bytes)"
                 raise InputError(say(f"memory of {tiers[0].name}", fact, "give more, or use smaller blocks"))
         return CacheConfig(
@@ -197,7 +197,7 @@ class ReplaySettings:
         return Retention(ranges, self.decode_priority)
 
     def session(self, request: TraceRequest) -> str | None:
-        """Whose it is, if hints are given."""
+        """The session it belongs to, if hints are given."""
         return None if self.hints == "none" or request.session is None else str(request.session)
 
     def to_json(self) -> dict[str, Any]:

@@ -138,8 +138,8 @@ def find_shape(name: str) -> ModelShape:
         table = tomllib.loads(_text(path))
     except RecursionError:
         raise InputError(say(f"shape {name!r}", "it is nested too deep", "see docs/replay.md")) from None
-    except (OSError, ValueError) as wrong:
-        fact = f"it cannot be read ({cut(str(wrong), 200)})"
+    except (OSError, ValueError) as error:
+        fact = f"it cannot be read ({cut(str(error), 200)})"
         raise InputError(say(f"shape {name!r}", fact, "see docs/replay.md")) from None
     return _shape(path.stem, table)
 

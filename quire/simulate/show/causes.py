@@ -141,7 +141,7 @@ def overload(result: Json) -> str:
 
 def explained(result: Json) -> list[str]:
     """The receipt that was asked for."""
-    told = (result.get("misses") or {}).get("explained")
-    if not told:
+    receipt = (result.get("misses") or {}).get("explained")
+    if not receipt:
         return []
-    return [f"Line {told['line']}, admitted at {told['seconds']:,} s:", *told["text"].split("\n")]
+    return [f"Line {receipt['line']}, admitted at {receipt['seconds']:,} s:", *receipt["text"].split("\n")]

@@ -41,14 +41,14 @@ _OPTIMUM = (
 )
 
 
-def rows(found: Sweep) -> tuple[list[str], list[list[str]]]:
+def rows(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
     """Head and lines of the table: each combination, its hit rate, how near to the optimum that is, and its times."""
-    names, tiers = varied(found), tier_names(found)
-    refused, broken = (any(point.result.get(name) for point in found.points) for name in _FAULTS)
+    names, tiers = varied(sweep), tier_names(sweep)
+    refused, broken = (any(point.result.get(name) for point in sweep.points) for name in _FAULTS)
     shown = [name for name, any_ in zip(_FAULTS, (refused, broken), strict=True) if any_]
     head = [*tiers, *(name.replace("_", " ") for name in names), *_COLUMNS, *(_FAULTS[name] for name in shown)]
     lines = []
-    for point in sorted(found.points, key=lambda point: memory_of(point.settings).get("host", 0)):
+    for point in sorted(sweep.points, key=lambda point: memory_of(point.settings).get("host", 0)):
         facts, memory = point.settings.to_json(), memory_of(point.settings)
         line = [*(bytes_text(memory.get(name, 0)) for name in tiers), *(value_text(facts.get(name)) for name in names)]
         best = "" if point.optimum is None else share_text(point.optimum, 2)
@@ -64,19 +64,19 @@ def rows(found: Sweep) -> tuple[list[str], list[list[str]]]:
     return head, lines
 
 
-def show(found: Sweep, out: TextIO) -> None:
+def show(sweep: Sweep, out: TextIO) -> None:
     """The answer, then the table, on the terminal."""
-    for line in [*answers(found), *_warning(found)]:
+    for line in [*answers(sweep), *_warning(sweep)]:
         print(line, file=out)
-    head, lines = rows(found)
-    show_table(f"Sweep of {found.trace}", head, lines, out, words=0)
-    for line in _said(found):
+    head, lines = rows(sweep)
+    show_table(f"Sweep of {sweep.trace}", head, lines, out, words=0)
+    for line in _said(sweep):
         print(line, file=out)
 
 
-def _warning(found: Sweep) -> list[str]:
+def _warning(sweep: Sweep) -> list[str]:
     """Lengths only; and too much load: of the combination with the least of it, or how many there are."""
-    ran = [point for point in found.points if not point.error]
+    ran = [point for point in sweep.points if not point.error]
     unknown = any(point.result.get("trace_sharing") == "unknown" for point in ran)
     return [*([story.UNSHARED] if unknown else []), *_overloaded(ran)]
 
@@ -92,61 +92,61 @@ def _overloaded(ran: Sequence[Point]) -> list[str]:
     return [overload(min(heavy, key=lambda point: float(point.result["load"]["load"])).result)]
 
 
-def _said(found: Sweep) -> list[str]:
+def _said(sweep: Sweep) -> list[str]:
     lines = []
-    if found.unlimited is not None:
-        lines.append(f"With memory for everything {share_text(found.unlimited, 2)} of the prompt tokens could be hit.")
-    if any(point.result.get("refused") for point in found.points):
+    if sweep.unlimited is not None:
+        lines.append(f"With memory for everything {share_text(sweep.unlimited, 2)} of the prompt tokens could be hit.")
+    if any(point.result.get("refused") for point in sweep.points):
         lines.append("Where requests were refused the memory was too small for them: they count as missed.")
     lines.append("First token (median) and throughput are modelled from stated rates, not measured.")
-    reasons = dict.fromkeys(point.error for point in found.points if point.error)
+    reasons = dict.fromkeys(point.error for point in sweep.points if point.error)
     lines += [f"Did not run: {reason}" for reason in reasons]
-    if skipped := max((point.result.get("skipped_lines", 0) for point in found.points), default=0):
+    if skipped := max((point.result.get("skipped_lines", 0) for point in sweep.points), default=0):
         lines.append(f"{value_text(skipped)} lines of the trace were broken and skipped.")
-    notes = dict.fromkeys(note for point in found.points for note in point.result.get("notes", ()))
+    notes = dict.fromkeys(note for point in sweep.points for note in point.result.get("notes", ()))
     return [*lines, *(f"Note: {note}" for note in notes)]
 
 
-def render(found: Sweep) -> str:
+def render(sweep: Sweep) -> str:
     """The whole page."""
-    head, lines = rows(found)
-    first, *others = answers(found)
-    every, other = found.points[0].settings.to_json(), {"memory", *varied(found)}
+    head, lines = rows(sweep)
+    first, *others = answers(sweep)
+    every, other = sweep.points[0].settings.to_json(), {"memory", *varied(sweep)}
     same = story.settings({"settings": {name: value for name, value in every.items() if name not in other}})
     parts = [
         html.answer(first),
-        *(html.warning(line) for line in _warning(found)),
-        html.tiles(_tiles(found)),
-        html.figure(plot(found)),
+        *(html.warning(line) for line in _warning(sweep)),
+        html.tiles(_tiles(sweep)),
+        html.figure(plot(sweep)),
         *([html.card([html.bullets(others)], "What else differs")] if others else []),
-        html.card([html.table(head, lines, words=0), html.bullets(_said(found))], "Every combination"),
+        html.card([html.table(head, lines, words=0), html.bullets(_said(sweep))], "Every combination"),
         html.folded("What the optimum is", [html.paragraph(_OPTIMUM)]),
         html.folded("Settings they share", [html.table([], same, words=2)]),
     ]
-    return html.whole_page(f"Sweep of {found.trace}", parts)
+    return html.whole_page(f"Sweep of {sweep.trace}", parts)
 
 
-def _tiles(found: Sweep) -> list[tuple[str, str, str]]:
+def _tiles(sweep: Sweep) -> list[tuple[str, str, str]]:
     """What the page shows large: the best there is, and the best there could be."""
-    ran = [point for point in found.points if not point.error]
+    ran = [point for point in sweep.points if not point.error]
     shown = []
     if ran:
         best = max(ran, key=lambda point: float(point.result["hit_rate_of_trace"]))
-        rate, names = best.result["hit_rate_of_trace"], ["eviction"] if "eviction" in varied(found) else []
+        rate, names = best.result["hit_rate_of_trace"], ["eviction"] if "eviction" in varied(sweep) else []
         shown.append(("Best hit rate", share_text(rate), combination_words(best.settings, names)))
         if best.optimum:
             shown.append(("Its optimum", share_text(best.optimum), "what no policy can beat in that memory"))
-    if found.unlimited is not None:
-        shown.append(("Most there is", share_text(found.unlimited), "with memory for everything"))
-    return [*shown, ("Combinations", count_text(len(found.points)), "were replayed")]
+    if sweep.unlimited is not None:
+        shown.append(("Most there is", share_text(sweep.unlimited), "with memory for everything"))
+    return [*shown, ("Combinations", count_text(len(sweep.points)), "were replayed")]
 
 
-def plot(found: Sweep) -> Plot:
+def plot(sweep: Sweep) -> Plot:
     """Hit rate over the memory that varies: the device's, with a line for every size of the others and every policy."""
-    many = many_sizes(found)
+    many = many_sizes(sweep)
     axis = "device" if "device" in many or not many else many[0]
-    xs = sorted({memory_of(point.settings).get(axis, 0) for point in found.points})
-    series = _lines(found, axis, xs)
+    xs = sorted({memory_of(point.settings).get(axis, 0) for point in sweep.points})
+    series = _lines(sweep, axis, xs)
     wide = len(xs) > 1 and xs[0] > 0 and xs[-1] / xs[0] >= 6
     return Plot(
         "curve", f"Hit rate over {axis} memory", "Share of the trace's prompt tokens that were not computed.", xs,
@@ -154,15 +154,15 @@ def plot(found: Sweep) -> Plot:
     )  # fmt: skip
 
 
-def _lines(found: Sweep, axis: str, xs: list[int]) -> list[PlotSeries]:
+def _lines(sweep: Sweep, axis: str, xs: list[int]) -> list[PlotSeries]:
     """A colour for each size of the others, and each policy but the order; its optimum has it, too."""
-    names, others = varied(found), [name for name in many_sizes(found) if name != axis]
-    last = found.points[-1].settings.order
+    names, others = varied(sweep), [name for name in many_sizes(sweep) if name != axis]
+    last = sweep.points[-1].settings.order
     curves: dict[str, dict[int, float]] = {}
     best: dict[str, dict[int, float]] = {}
     hues: dict[str, str] = {}
     faint: set[str] = set()  # curves of another order than the last
-    for point in found.points:
+    for point in sweep.points:
         memory = memory_of(point.settings)
         sizes = [f"{name} {bytes_text(memory[name])}" if memory.get(name) else f"no {name}" for name in others]
         label = ", ".join([*sizes, *_words(point, names)]) or "hit rate"

@@ -90,4 +90,4 @@ def time_ticks(low: float, high: float, most: int = 7) -> list[float]:
 
 def _steps(low: float, high: float, step: float) -> list[float]:
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [place * step for place in range(first, last + 1)]
+    return [index * step for index in range(first, last + 1)]

@@ -24,7 +24,7 @@ def render(result: Json, baseline: Json | None = None) -> str:
     """The whole page; `baseline` is the one-at-a-time run of the same trace."""
     name = str(result.get("trace") or "a trace")
     shown = plots(result, baseline)
-    answer, more = story.answer(result), story.told(result)
+    answer, more = story.answer(result), story.outcome(result)
     if baseline is not None:
         answer = story.gained(result, baseline)
     parts = [

@@ -23,8 +23,8 @@ def write_page(path: str, text: str, tool: str) -> bool:
     """Write it, or say why not; what was counted is shown all the same."""
     try:
         Path(path).write_text(text, encoding="utf-8")
-    except OSError as wrong:
-        reason = say(f"--html {path}", f"{wrong.strerror or wrong}", "name a file that can be written")
+    except OSError as error:
+        reason = say(f"--html {path}", f"{error.strerror or error}", "name a file that can be written")
         print(f"{tool}: {reason}", file=sys.stderr)
         return False
     return True

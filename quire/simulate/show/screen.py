@@ -27,7 +27,7 @@ def show(result: Json, file: TextIO | None = None) -> None:
     if lines := explained(result):
         print("\n".join(lines), file=out)
         return
-    print("\n".join([story.answer(result), *filter(None, [overload(result)]), "", *story.told(result)]), file=out)
+    print("\n".join([story.answer(result), *filter(None, [overload(result)]), "", *story.outcome(result)]), file=out)
     show_table("Counted and measured", ["", ""], story.facts(result), out)
     if rows := story.modelled(result):
         show_table("A model, not a measurement", ["", ""], rows, out)

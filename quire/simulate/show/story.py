@@ -167,7 +167,7 @@ def answer(result: Json) -> str:
     return f"{share_text(rate)} of the prompt tokens were reused{f' ({sources})' if sources else ''}{soon}."
 
 
-def told(result: Json) -> list[str]:
+def outcome(result: Json) -> list[str]:
     """The outcome in plain words."""
     lines = [f"{count_text(result['requests'])} requests were replayed."]
     rate = result["hit_rate"]

@@ -33,22 +33,22 @@ def _bytes_of(tier: Memory, shape: ModelShape, block_size: int) -> int:
     return sum(slots * layers.page_bytes(block_size) for slots, layers in pages) if tier.blocks else tier.num_bytes
 
 
-def tier_names(found: Sweep) -> list[str]:
+def tier_names(sweep: Sweep) -> list[str]:
     """Of all combinations, the host first."""
-    names = dict.fromkeys(name for point in found.points for name in memory_of(point.settings))
+    names = dict.fromkeys(name for point in sweep.points for name in memory_of(point.settings))
     return sorted(names, key=lambda name: name != "host")
 
 
-def many_sizes(found: Sweep) -> list[str]:
+def many_sizes(sweep: Sweep) -> list[str]:
     """Tiers that have more than one size, those first whose answer is wanted first."""
-    memories = [memory_of(point.settings) for point in found.points]
-    names = [name for name in tier_names(found) if len({memory.get(name, 0) for memory in memories}) > 1]
+    memories = [memory_of(point.settings) for point in sweep.points]
+    names = [name for name in tier_names(sweep) if len({memory.get(name, 0) for memory in memories}) > 1]
     return sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
 
 
-def varied(found: Sweep) -> list[str]:
+def varied(sweep: Sweep) -> list[str]:
     """Names of the settings, memory aside, that differ between combinations."""
-    every = [_facts(point) for point in found.points]
+    every = [_facts(point) for point in sweep.points]
     names = dict.fromkeys(name for one in every for name in one)
     return [name for name in names if any(one.get(name) != every[0].get(name) for one in every)]
 
@@ -60,16 +60,16 @@ def _facts(point: Point) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if name not in ("memory", "slow_tier")}
 
 
-def answers(found: Sweep) -> list[str]:
+def answers(sweep: Sweep) -> list[str]:
     """What more of each tier brings, then what an order brings: one sentence each, those that change nothing last."""
-    ran = [point for point in found.points if not point.error]
-    orders = "eviction" in varied(found)
-    lines = [_of_tier(ran, name, orders) for name in many_sizes(found)]
+    ran = [point for point in sweep.points if not point.error]
+    orders = "eviction" in varied(sweep)
+    lines = [_of_tier(ran, name, orders) for name in many_sizes(sweep)]
     if orders:
         lines.append(_of_order(ran))
     lines += [_of_hints(ran, kind) for kind in HINTS[1:]]
-    told = sorted([line for line in lines if line], key=lambda line: _NO_CHANGE in line)
-    return told or [_best(ran)]
+    shown = sorted([line for line in lines if line], key=lambda line: _NO_CHANGE in line)
+    return shown or [_best(ran)]
 
 
 def _best(ran: Sequence[Point]) -> str:

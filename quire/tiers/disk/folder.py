@@ -108,8 +108,8 @@ class DiskFolder:
                 self.report.gaps += lost
                 for names in (self.folder, self.folder.parent):  # an earlier process may have ended before it did so
                     watched.sync_folder(names)
-            except OSError as wrong:
-                raise StateError(say(f"folder {str(self.folder)!r}", reason(wrong), "look at the disk")) from wrong
+            except OSError as error:
+                raise StateError(say(f"folder {str(self.folder)!r}", reason(error), "look at the disk")) from error
             if self.report.damaged:
                 _log.warning("folder %s: not all of it is there any more: %s", self.folder, self.report)
             return opened.pop_all()
@@ -172,9 +172,9 @@ class DiskFolder:
             if fence:
                 self.fence()
                 self.manifest.sync()
-        except OSError as wrong:
-            fact = f"the last fence failed: {reason(wrong)}"
-            raise StateError(say(f"folder {str(self.folder)!r}", fact, "look at the disk")) from wrong
+        except OSError as error:
+            fact = f"the last fence failed: {reason(error)}"
+            raise StateError(say(f"folder {str(self.folder)!r}", fact, "look at the disk")) from error
         finally:
             opened.close()
 

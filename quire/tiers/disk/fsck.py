@@ -77,8 +77,8 @@ def model_folders(folder: Path) -> list[Path]:
         if _fingerprint(folder) is not None:
             return [folder]
         found = sorted(path for path in folder.iterdir() if path.is_dir() and _fingerprint(path) is not None)
-    except OSError as wrong:
-        raise InputError(say(f"folder {str(folder)!r}", reason(wrong), cure)) from wrong
+    except OSError as error:
+        raise InputError(say(f"folder {str(folder)!r}", reason(error), cure)) from error
     if not found:
         cure = "name a folder that has been used"
         raise InputError(say(f"folder {str(folder)!r}", "no model's pages are in it", cure))
@@ -100,8 +100,8 @@ def examine(folder: Path, repair: bool = False, tick: Tick = lambda done, total:
         _examine(report, fingerprint, repair, tick)
     except StateError as unknown:
         report.refused = str(unknown)
-    except OSError as wrong:
-        report.refused = say(f"folder {str(folder)!r}", reason(wrong), "look at the disk and its permissions")
+    except OSError as error:
+        report.refused = say(f"folder {str(folder)!r}", reason(error), "look at the disk and its permissions")
     finally:
         lock.close()
     return report
@@ -193,8 +193,8 @@ def _verified(
     with ExitStack() as opened:
         try:
             files = [READ_ONLY_FILES.open(place / name) for place in ranks or [folder]]
-        except OSError as wrong:
-            yield ours, dict.fromkeys(slots.tolist(), f"its file cannot be opened: {reason(wrong)}")
+        except OSError as error:
+            yield ours, dict.fromkeys(slots.tolist(), f"its file cannot be opened: {reason(error)}")
             return
         for file in files:
             opened.callback(file.close)

@@ -49,7 +49,7 @@ def page_index(config: CacheConfig) -> int:
 
 
 def check_index(config: CacheConfig) -> None:
-    """Refuse a slow tier whose index may not fit into half of the free memory. Ask before the cache takes it."""
+    """Refuse a slow tier whose index may not fit into half of the free memory. Call it before the cache is made."""
     slots = [config.tiers[-1].of_pool(pool) for pool in range(config.num_pools)]
     check_slots_index(slots, DiskLimits(page_index=page_index(config)))
 

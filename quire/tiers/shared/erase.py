@@ -20,8 +20,8 @@ class Erase:
         """Take them out."""
         try:
             self._removed.set_result(sum(self._client.remove_scope(tag, self._deadline) for tag in self._tags))
-        except Exception as wrong:  # raised by `result`
-            self._removed.set_exception(wrong)
+        except Exception as error:  # raised by `result`
+            self._removed.set_exception(error)
 
     def dropped(self) -> None:
         """It will not be run."""

@@ -61,7 +61,7 @@ class Fetch:
 
     @property
     def done(self) -> bool:
-        """Whether waiting longer brings nothing."""
+        """Whether waiting longer brings nothing more."""
         return self._over or time.monotonic() >= self.deadline
 
     def when_done(self, act: Callable[[], None]) -> None:
@@ -84,7 +84,7 @@ class Fetch:
             act()
 
     def close(self) -> None:
-        """It is not needed any more: what has not come stays away, what has come is held no longer."""
+        """End it: what has not come is not brought, what has come is no longer held."""
         with self._lock:
             self._closed = True
             found, self._found = self._found, None
@@ -107,8 +107,8 @@ class Fetch:
         try:
             if not self._stopped:
                 self._bring()
-        except QuireError as wrong:  # such as a request that this cache cannot hold
-            self.why = self.why or str(wrong)
+        except QuireError as error:  # such as a request that this cache cannot hold
+            self.why = self.why or str(error)
         finally:
             self._settle()
             self._end()

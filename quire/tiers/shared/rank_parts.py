@@ -108,8 +108,8 @@ class TiersRank:
                 with self._moving:
                     slots = [places[nth][2] for nth in ours]
                     self._tiers[tier].read(group, slots, [pages[nth][None] for nth in ours])
-            except TierError as wrong:
-                bad.update((group, tier, slot) for slot in wrong.failed)
+            except TierError as error:
+                bad.update((group, tier, slot) for slot in error.failed)
         self._batches[number] = groups, pages
         return [place not in bad for place in places]
 
@@ -207,9 +207,9 @@ class Ranks:
             try:
                 answers[nth] = act(nth)
                 self._logged[nth] = ""
-            except Exception as wrong:  # all that it was to do counts as not done
-                answers[nth] = wrong
-                text = str(wrong) if isinstance(wrong, QuireError | OSError) else without_words(wrong)
+            except Exception as error:  # all that it was to do counts as not done
+                answers[nth] = error
+                text = str(error) if isinstance(error, QuireError | OSError) else without_words(error)
                 if self._logged[nth] != text:
                     _log.warning("rank %d of a shared cache: %s", nth, text)
                 self._logged[nth] = text
@@ -226,8 +226,8 @@ class Ranks:
 def _placed(rank: SharedRank, number: int, nth: Sequence[int], places: Sequence[Place]) -> str:
     try:
         rank.place(number, nth, places)
-    except TierError as wrong:
-        return str(wrong)
+    except TierError as error:
+        return str(error)
     return ""
 
 

@@ -39,7 +39,7 @@ class Turns:
         self.closed = False
 
     def call(self, act: Act, deadline: float) -> bool:
-        """Let the owner do it and carry its plan; False: it had no time before the deadline, and it was not done."""
+        """Let the owner do it and run its plan; False: it was not done before the deadline."""
         asked = _Asked(act)
         self._asked.append(asked)
         self._on_wait()
@@ -62,7 +62,7 @@ class Turns:
                 asked.taken = True
             try:
                 carry(asked.act())
-            except Exception as wrong:  # raised to the caller: it is not the owner's fault
-                asked.wrong = wrong
+            except Exception as error:  # raised to the caller: it is not the owner's fault
+                asked.wrong = error
             finally:
                 asked.done.set()

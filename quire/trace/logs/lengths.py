@@ -1,4 +1,4 @@
-"""Lengths: logs that tell when requests came and how long they were, and nothing of what they said.
+"""Lengths: logs of when requests came and how long they were, without their text.
 
 Tables (CSV with a header line, such as Azure's) and JSON lines. What such requests share cannot be known.
 """
@@ -69,8 +69,8 @@ def _taken(numbers: Iterator[int], many: int) -> Iterator[int]:
 def _cells(text: bytes) -> list[str]:
     try:
         rows = list(csv.reader([text.decode("utf-8-sig")], strict=True))
-    except (UnicodeDecodeError, csv.Error) as wrong:
-        raise Wrong(f"it is not a row of a table ({wrong})", CURE) from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise Wrong(f"it is not a row of a table ({error})", CURE) from None
     return [cell.strip() for cell in rows[0]] if rows else []
 
 

@@ -129,10 +129,10 @@ class Maker:
                 raise Wrong(f"it is longer than {LONGEST_LOG_LINE:,} bytes", "write one request per line")
             if text.strip():
                 self.made.requests += self._understand(text, reader)
-        except Wrong as wrong:
-            self._bad(TraceError(reader.name, number, *wrong.args))
-        except TraceError as wrong:
-            self._bad(wrong)
+        except Wrong as error:
+            self._bad(TraceError(reader.name, number, *error.args))
+        except TraceError as error:
+            self._bad(error)
         except RecursionError:
             self._bad(TraceError(reader.name, number, "it is nested too deep", "write the request as it was sent"))
 

@@ -80,8 +80,8 @@ def read_lines(
                         raise TraceError(name, number, f"{MOST_ROWS:,} lines are before it", "make several traces")
                     try:
                         _add(form, text)
-                    except Wrong as wrong:
-                        skipped(TraceError(name, number, *wrong.args))
+                    except Wrong as error:
+                        skipped(TraceError(name, number, *error.args))
             except BrokenStream as broken:
                 skipped(TraceError(name, number + 1, str(broken), "fetch the file again"))
 
@@ -93,8 +93,8 @@ def _add(form: LineFormat, text: bytes) -> None:
         return
     try:
         fields = json.loads(text)
-    except (ValueError, RecursionError) as wrong:
-        raise Wrong(f"it is not JSON ({type(wrong).__name__})", "fetch the file again") from None
+    except (ValueError, RecursionError) as error:
+        raise Wrong(f"it is not JSON ({type(error).__name__})", "fetch the file again") from None
     if not isinstance(fields, dict):
         raise Wrong(f"it is {shown(fields, 40)}", "give an object in each line")
     form.add(fields)

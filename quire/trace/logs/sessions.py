@@ -92,8 +92,8 @@ class SessionMix:
                 file = begin.read()
                 _check_end(file, begin.time)
                 self._blocks.begin(file)
-            except TraceError as wrong:
-                self._skipped(wrong)
+            except TraceError as error:
+                self._skipped(error)
                 continue
             names: dict[int, int] = {}  # of the session, and of each of its sub-agents
             for request in file.requests:

@@ -87,8 +87,8 @@ def _parsed(path: Path, checks: _Checks, passed: Callable[[int], None] | None) -
     try:
         with path.open("rb") as file:
             text = file.read(min(LARGEST, path.stat().st_size) + 1)  # so much memory is taken at once
-    except OSError as wrong:
-        fact = f"{wrong.strerror or wrong}"
+    except OSError as error:
+        fact = f"{error.strerror or error}"
         raise InputError(say(f"trace {str(path)!r}", fact, "name a readable file or folder")) from None
     if passed is not None:
         passed(len(text))
@@ -96,8 +96,8 @@ def _parsed(path: Path, checks: _Checks, passed: Callable[[int], None] | None) -
         raise checks.wrong(f"it is larger than {LARGEST:,} bytes", "leave the file out")
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as wrong:
-        raise checks.wrong(f"it is not JSON ({type(wrong).__name__})", "fetch the file again") from None
+    except (ValueError, RecursionError) as error:
+        raise checks.wrong(f"it is not JSON ({type(error).__name__})", "fetch the file again") from None
 
 
 class _Reader:

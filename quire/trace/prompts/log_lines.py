@@ -20,10 +20,10 @@ _PROMPT = re.compile(rb'(?<!\\)"prompt"\s*:\s*\[')
 
 def take_ids(text: bytes) -> tuple[bytes, Int32 | None]:
     """The line with `[0]` in place of a list of ids, and the ids; the line as it is where there is no such list."""
-    found = _PROMPT.search(text)
-    if found is None:
+    match = _PROMPT.search(text)
+    if match is None:
         return text, None
-    begin, end = found.end(), text.find(b"]", found.end())
+    begin, end = match.end(), text.find(b"]", match.end())
     inside = text[begin:end]
     if len(inside) < LEAST or inside.translate(None, NUMBERS) or _PROMPT.search(text, end) is not None:
         return text, None
@@ -42,11 +42,11 @@ def read_object(text: bytes) -> Fields:
     """The object of a line; raises Wrong."""
     try:
         fields = json.loads(text)
-    except (ValueError, RecursionError) as wrong:
+    except (ValueError, RecursionError) as error:
         if is_table(text):
             cure = "give the log of the prompts; for lengths there are quire trace make, and quire plan of its trace"
             raise Wrong("it is a table of lengths (CSV), without prompts", cure) from None
-        raise Wrong(f"it is not JSON ({type(wrong).__name__})", "write one JSON object per line") from None
+        raise Wrong(f"it is not JSON ({type(error).__name__})", "write one JSON object per line") from None
     if not isinstance(fields, dict):
         raise Wrong("it is not a JSON object", "write one JSON object per line")
     return fields

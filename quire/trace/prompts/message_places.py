@@ -13,7 +13,7 @@ from quire.trace.read.streams import open_lines
 
 
 def message_at(file: LogFile, line: int, place: int, token: int) -> str | None:
-    """The message that a token of a prompt is in; None where it is no conversation."""
+    """The message that a token of a prompt is in; None where it is not a conversation."""
     with open_lines(file.path, LONGEST_LOG_LINE) as texts:
         text = next((text for number, text in enumerate(texts, 1) if number == line), b"")
     try:

@@ -36,8 +36,8 @@ class PromptTokenizer:
             raise Wrong("it is a conversation, and the tokenizer has no template for one", "name another tokenizer")
         try:
             return self._apply(messages, tools, more)
-        except Exception as wrong:  # a template says by an error what it does not know, a role for instance
-            fact = f"the chat template refuses it: {type(wrong).__name__}: {cut(str(wrong), 100)}"
+        except Exception as error:  # a template says by an error what it does not know, a role for instance
+            fact = f"the chat template refuses it: {type(error).__name__}: {cut(str(error), 100)}"
             raise Wrong(fact, "name the tokenizer of the model that was asked, or pass --skip-bad") from None
 
     def unprinted(self, text: str, messages: Sequence[Any], tools: Any, more: dict[str, Any]) -> str:
@@ -93,8 +93,8 @@ def _loaded(folder: str | Path) -> Any:
         return AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as wrong:  # tokenizers panic at some files, which is not an Exception
-        fact = f"transformers cannot load it: {type(wrong).__name__}: {cut(str(wrong), 200)}"
+    except BaseException as error:  # tokenizers panic at some files, which is not an Exception
+        fact = f"transformers cannot load it: {type(error).__name__}: {cut(str(error), 200)}"
         raise InputError(say(ask, fact, "name a folder with a whole tokenizer")) from None
     finally:
         notes.set_verbosity(level)

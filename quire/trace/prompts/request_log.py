@@ -1,6 +1,6 @@
 """RequestLog: one line of an OpenAI-style log, checked: when, which prompts, how long the answer, whose. No tokens yet.
 
-Errors tell what kind of thing is wrong, never what it says: a log holds what people wrote.
+Errors name the kind of fault and never quote a log: it holds what people wrote.
 
     {"messages": [...], "tools": [...]}            a conversation, for the tokenizer's own template
     {"prompt": "text" | [ids] | ["text", ...]}     as it is; several are several requests
@@ -52,7 +52,7 @@ class LoggedRequest:
     time_ms: float
     prompts: list[str | list[int] | Int32 | Talk]
     scope: Scope
-    output: int | None  # tokens of all answers; None: `answers` tell, if there are any
+    output: int | None  # tokens of all answers; None: sum of `answers`, if there are any
     answers: list[str]
     input: int | None  # tokens of the prompt, if the log counted them
     session: str | None = None  # which conversation, as the log names it
@@ -167,7 +167,7 @@ def _content(content: Any) -> str:
         text = part if isinstance(part, str) else at(part, "text")
         if not isinstance(text, str):
             kind = at(part, "type")
-            fact = f"a message has a part of type {shown(kind, 40)}, and the log does not tell its tokens"
+            fact = f"a message has a part of type {shown(kind, 40)}, and the log does not say how many tokens it has"
             raise Wrong(fact, "leave such requests out (--skip-bad), or log token ids as the prompt")
         texts.append(_text(text))
     return "\n".join(texts)

@@ -112,10 +112,10 @@ class LineReader:
             if self.version > 1:
                 line.session, line.finish = _session(fields), _finish(fields)
                 line.interrupted, line.back = _interrupted(fields), _back(fields)
-        except Wrong as wrong:
-            raise self.wrong(*wrong.args) from None
-        except QuireError as wrong:
-            fact, _, cure = str(wrong).rpartition("; ")  # as `say` puts them together
+        except Wrong as error:
+            raise self.wrong(*error.args) from None
+        except QuireError as error:
+            fact, _, cure = str(error).rpartition("; ")  # as `say` puts them together
             raise self.wrong(cut(fact, 200), cut(cure, 200)) from None
         self.kind = kind
         return line
@@ -193,11 +193,11 @@ def is_table(text: bytes) -> bool:
 def _object(text: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(text)
-    except (ValueError, RecursionError) as wrong:
+    except (ValueError, RecursionError) as error:
         if is_table(text):
             raise Wrong("it is a table of lengths (CSV), and not yet a trace", FROM_TABLE) from None
         cure = "write one JSON object per line: a request of a trace, or one with its text for `quire trace make`"
-        raise Wrong(f"it is not JSON ({str(wrong)[:80]})", f"{cure}; logs of plain text are not read") from None
+        raise Wrong(f"it is not JSON ({str(error)[:80]})", f"{cure}; logs of plain text are not read") from None
     if not isinstance(fields, dict):
         raise Wrong(f"it is {_short(fields)}", "write one JSON object per line")
     return fields

@@ -38,14 +38,14 @@ def open_lines(
     cure = f"name a readable file{others}"
     if str(path) == STDIN:
         stdin = cast(io.BufferedReader, getattr(sys.stdin, "buffer", sys.stdin))
-        yield _lines(_counted(stdin, passed), longest, lambda wrong: _unreadable(path, wrong, cure))
+        yield _lines(_counted(stdin, passed), longest, lambda error: _unreadable(path, error, cure))
         return
     try:
         file = open(path, "rb")  # noqa: SIM115
-    except OSError as wrong:
-        raise _unreadable(path, wrong, cure) from None
+    except OSError as error:
+        raise _unreadable(path, error, cure) from None
     with file:
-        yield _lines(_counted(file, passed), longest, lambda wrong: _unreadable(path, wrong, cure))
+        yield _lines(_counted(file, passed), longest, lambda error: _unreadable(path, error, cure))
 
 
 def _unreadable(path: str | Path, wrong: OSError, cure: str) -> InputError:
@@ -100,8 +100,8 @@ def _lines(file: io.BufferedReader, longest: int, wrap: Callable[[OSError], Inpu
                 text = stream.readline(longest + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as broken:
         raise BrokenStream(f"the {kind} data ends or breaks here ({broken})") from None
-    except OSError as wrong:
-        raise wrap(wrong) from None
+    except OSError as error:
+        raise wrap(error) from None
     except Exception as broken:
         if type(broken).__name__ != "ZstdError":  # of whichever module it was
             raise

@@ -151,8 +151,8 @@ def _facts(texts: Iterator[bytes], reader: LineReader) -> Iterator[TraceLine | T
             return
         try:
             line = reader.read(text)
-        except TraceError as wrong:
-            yield wrong
+        except TraceError as error:
+            yield error
             continue
         if line is not None:
             yield line

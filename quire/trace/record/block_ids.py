@@ -84,10 +84,10 @@ def read_key(path: str | Path) -> TraceKey:
         try:
             with open(place, "xb", opener=_private) as file:
                 file.write(secret)
-        except OSError as wrong:
-            raise _unusable(path, wrong) from None
-    except OSError as wrong:
-        raise _unusable(path, wrong) from None
+        except OSError as error:
+            raise _unusable(path, error) from None
+    except OSError as error:
+        raise _unusable(path, error) from None
     return TraceKey(secret)
 
 

@@ -38,8 +38,8 @@ class OutputFile:
                 self._path = Path(os.path.realpath(path))  # a link stays, and what it names is replaced
                 self._part = self._path.with_name(f"{self._path.name}.{os.getpid()}.part")
             self._raw: BinaryIO = open(self._part or self._path, "wb", buffering=BUFFER)  # noqa: SIM115
-        except OSError as wrong:
-            fact = f"{wrong.strerror or wrong}"
+        except OSError as error:
+            fact = f"{error.strerror or error}"
             raise InputError(say(f"output {str(path)!r}", fact, "name a file that can be written")) from None
         self._packed = self._raw if pack is None else pack(self._raw)
 

@@ -149,8 +149,8 @@ class TraceRecorder:
                 self._file.finish()
             else:
                 self._file.discard()  # a trace of nothing is none
-        except Exception as wrong:  # a full disk above all; whatever it is, it ends the recording and nothing else
-            self._stop(f"{getattr(wrong, 'strerror', None) or without_words(wrong)}")
+        except Exception as error:  # a full disk above all; whatever it is, it ends the recording and nothing else
+            self._stop(f"{getattr(error, 'strerror', None) or without_words(error)}")
             while self._queue.get() is not None:
                 pass  # what comes now would pile up
 

@@ -83,7 +83,7 @@ class SeenBlocks:
 
         So a beginning that many share is no conversation. Ends are all kept, whatever the sample.
         """
-        blocks = next((place for place in range(len(ids), 0, -1) if ids[place - 1] in self._ends), 0)
+        blocks = next((index for index in range(len(ids), 0, -1) if ids[index - 1] in self._ends), 0)
         return blocks, max(time - self._ends.pop(ids[blocks - 1]), 0.0) if blocks else None
 
     def _use(self, ids: list[int], sizes: list[int], time: float, slot: int) -> int:
@@ -93,7 +93,7 @@ class SeenBlocks:
         """
         reused, moved, grown = 0, 0, 0  # moved, grown: tokens that leave the run's slot, and that come to this one
         run, since = slot, 0  # the slot of the blocks before, and what was used since
-        for place, (name, size) in enumerate(zip(ids, sizes, strict=True)):
+        for index, (name, size) in enumerate(zip(ids, sizes, strict=True)):
             if self._bits and (name * _MIX & _MASK) >> (64 - self._bits):
                 continue
             known = self._places.get(name)
@@ -101,7 +101,7 @@ class SeenBlocks:
                 self._keep(name, size, time, slot)
                 grown += size << self._bits
                 continue
-            reused = place + 1
+            reused = index + 1
             if self._slots[known] != run:
                 self._move(run, moved, slot, grown)
                 run, moved, grown = self._slots[known], 0, 0
@@ -182,9 +182,9 @@ class SeenBlocks:
         Such a block was used a moment ago each time, so the difference is in the first counts that there are.
         """
         excess, corrected = sum(tokens) - self.reused, list(tokens)
-        for place, number in enumerate(tokens):
+        for index, number in enumerate(tokens):
             if number and excess:
-                corrected[place] -= min(excess, number)
+                corrected[index] -= min(excess, number)
                 excess -= min(excess, number)
         return corrected
 

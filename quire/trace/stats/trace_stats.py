@@ -94,8 +94,8 @@ def _chain(line: TraceLine) -> list[int]:
     """Parts of Quire's own traces as ids: a part and all before it, in its scope."""
     ids: list[int] = []
     before = hash(line.scope.key)
-    for place, (name, size) in enumerate(zip(line.names, line.sizes, strict=True)):
-        part = ("private", line.number, place) if name is None else (name, size)
+    for index, (name, size) in enumerate(zip(line.names, line.sizes, strict=True)):
+        part = ("private", line.number, index) if name is None else (name, size)
         before = hash((before, part)) & ((1 << 62) - 1)
         ids.append(before)
     return ids
@@ -118,8 +118,8 @@ def read_stats(
             except BrokenStream as broken:
                 _bad(stats, reader.wrong(str(broken), "fetch the file again", ahead=1), skip_bad)
                 break
-            except TraceError as wrong:
-                _bad(stats, wrong, skip_bad)
+            except TraceError as error:
+                _bad(stats, error, skip_bad)
                 continue
             if line is not None:
                 stats.unit = reader.unit if reader.kind == "mooncake" else None

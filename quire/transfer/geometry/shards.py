@@ -134,11 +134,11 @@ def overlap(source: PageShape, target: PageShape, turn: int = 0) -> tuple[Fragme
     wrong = misfit(source, target)
     if wrong is not None:
         raise InputError(say("mapping two ranks' pages", wrong, "serve one model with layouts that divide"))
-    theirs = {layer: place for place, layer in enumerate(target.layers)}
+    theirs = {layer: index for index, layer in enumerate(target.layers)}
     found: list[Fragment] = []
-    for place, layer in enumerate(source.layers):
+    for index, layer in enumerate(source.layers):
         if layer in theirs:
-            start, goal = place * source.layer_bytes, theirs[layer] * target.layer_bytes
+            start, goal = index * source.layer_bytes, theirs[layer] * target.layer_bytes
             for mine, other in zip(source.sections, target.sections, strict=True):
                 common = _common(mine, other, turn)
                 found += [Fragment(start + f.source, goal + f.target, f.num_bytes) for f in common]

@@ -68,7 +68,7 @@ class LocalHub:
         return self._heap[0][0] if self._heap else None
 
     def run(self, now: float) -> None:
-        """Let happen what is due; news goes to the links' own lists."""
+        """Process what is due; news goes to the links' own lists."""
         while self._heap and self._heap[0][0] <= now:
             self._moment, _, name, act = heapq.heappop(self._heap)
             news = act()

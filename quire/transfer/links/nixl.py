@@ -81,7 +81,7 @@ class NixlLink(TcpLink):
     # -- the sender's side -------------------------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> None:
-        """Tell the peer where this side's pages are."""
+        """Send the peer the places of this side's pages."""
         super().opened(connection)
         pools = b"".join(POOL.pack(page.ctypes.data, page.nbytes) for page in self.pages)
         head = struct.pack("<I", len(self.pages))
@@ -115,8 +115,8 @@ class NixlLink(TcpLink):
         pools = [POOL.unpack_from(body, 4 + nth * POOL.size) for nth in range(count)]
         try:
             agent = self._agent.add_remote_agent(body[4 + count * POOL.size :])
-        except Exception as wrong:  # NIXL's errors share no class of their own
-            raise Broken(f"its agent cannot be added: {wrong}") from wrong
+        except Exception as error:  # NIXL's errors share no class of their own
+            raise Broken(f"its agent cannot be added: {error}") from error
         self._remote[connection.peer] = (agent.decode() if isinstance(agent, bytes) else agent, pools)
 
     def _pull(self, connection: Connection, body: bytes) -> None:
@@ -153,8 +153,8 @@ class NixlLink(TcpLink):
             lists = (self._agent.get_xfer_descs(part, "DRAM") for part in (local, remote))
             read.handle = self._agent.initialize_xfer("READ", *lists, read.agent)
             _see(read, self._agent.transfer(read.handle))
-        except Exception as wrong:
-            _see(read, str(wrong))
+        except Exception as error:
+            _see(read, str(error))
 
     def _progress(self) -> None:
         """Ask every READ how far it is; ended ones are released, and reported when they were a write's last."""
@@ -178,8 +178,8 @@ class NixlLink(TcpLink):
         pulls.end(read.write, read.rows, good=read.problem is None)
         try:
             self._settle(connection, read.ticket)
-        except Broken as wrong:
-            self._lose(connection, str(wrong))
+        except Broken as error:
+            self._lose(connection, str(error))
 
     def _is_read(self, agent: str) -> bool:
         return any(read.agent == agent and not read.over for read in self._reads)
@@ -187,8 +187,8 @@ class NixlLink(TcpLink):
     def _look(self, read: NixlRead) -> None:
         try:
             _see(read, self._agent.check_xfer_state(read.handle))
-        except Exception as wrong:
-            _see(read, str(wrong))
+        except Exception as error:
+            _see(read, str(error))
         if read.over:
             with contextlib.suppress(Exception):  # whatever it says: how it ended is known
                 read.handle.release()
@@ -201,7 +201,7 @@ class NixlLink(TcpLink):
                 self._agent.remove_remote_agent(agent)
 
     def _settle(self, connection: Connection, ticket: int) -> None:
-        """Tell a write that is over."""
+        """Report a write that is over."""
         write = self._pulls[connection].take_over(ticket)
         if write is not None:
             self._tell(connection, ticket, "its door is shut, or reading failed" if write.is_spoilt else None)

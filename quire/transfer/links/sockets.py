@@ -66,8 +66,8 @@ class Sockets(ABC):
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             server = socket.create_server((host, port), family=family, backlog=BACKLOG)
-        except (OSError, TypeError, UnicodeError) as wrong:
-            raise StateError(say(f"listen on {where}", str(wrong), "choose a free address")) from wrong
+        except (OSError, TypeError, UnicodeError) as error:
+            raise StateError(say(f"listen on {where}", str(error), "choose a free address")) from error
         server.setblocking(False)
         self._selector.register(server, selectors.EVENT_READ)
         return server
@@ -133,15 +133,15 @@ class Sockets(ABC):
         """Dial; what is wrong, if it is known at once."""
         try:
             sock = socket.socket(to.family, socket.SOCK_STREAM)
-        except OSError as wrong:
-            return str(wrong)
+        except OSError as error:
+            return str(error)
         sock.setblocking(False)
         try:
             with contextlib.suppress(BlockingIOError):
                 sock.connect(to.address)
-        except OSError as wrong:
+        except OSError as error:
             sock.close()
-            return str(wrong)
+            return str(error)
         self._join(connection, sock)
         return None
 
@@ -153,8 +153,8 @@ class Sockets(ABC):
         for _ in range(ENTRIES):
             try:
                 sock, address = self._server.accept()
-            except OSError as wrong:  # no connection waits, or it has gone again
-                if wrong.errno in OUT_OF_FILES and self._is_somebody_waiting():
+            except OSError as error:  # no connection waits, or it has gone again
+                if error.errno in OUT_OF_FILES and self._is_somebody_waiting():
                     self._make_room(now)
                 return
             if proven >= MOST_INBOUND:
@@ -254,11 +254,11 @@ class Sockets(ABC):
                 connection.receive_some()
             if events & selectors.EVENT_WRITE:
                 connection.send_some()
-        except WRONG as wrong:
-            if isinstance(wrong, OSError):
+        except WRONG as error:
+            if isinstance(error, OSError):
                 with contextlib.suppress(*WRONG):  # what it has said before it went is heard
                     connection.receive_some()
-            self._lose(connection, str(wrong))
+            self._lose(connection, str(error))
 
     # -- and gone ----------------------------------------------------------------------------------------------------
 

@@ -57,8 +57,8 @@ class TcpLink(Sockets):
             return False
         try:
             connection.queue(MESSAGE, message)
-        except Broken as wrong:
-            self._lose(connection, str(wrong))
+        except Broken as error:
+            self._lose(connection, str(error))
             return False
         if connection.is_open:
             self._turn(connection, selectors.EVENT_WRITE)  # now, as far as the socket takes it, without a poll
@@ -74,8 +74,8 @@ class TcpLink(Sockets):
         write = self._outgoing[ticket] = OutgoingWrite(peer, door, ticket, rows)
         try:
             self._start(connection, write, rows)
-        except Broken as wrong:
-            self._lose(connection, str(wrong))
+        except Broken as error:
+            self._lose(connection, str(error))
         return ticket
 
     def _start(self, connection: Connection, write: OutgoingWrite, rows: Rows) -> None:
@@ -159,7 +159,7 @@ class TcpLink(Sockets):
         return deque(self._flat[group][target : target + size] for group, _, target, size in rows.tolist())
 
     def filled(self, connection: Connection) -> None:
-        """A frame's bytes are there; after a write's last frame its sender is told."""
+        """A frame's bytes are there; after a write's last frame its sender gets a report."""
         incoming = self._incoming.pop(connection)
         spoilt = incoming.ticket in self._spoilt.get(connection, ())
         if not spoilt and (incoming.last or not incoming.good):  # refused: reported now, the rest need not be sent

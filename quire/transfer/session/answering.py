@@ -71,7 +71,7 @@ def refuse(registry: TransferRegistry, key: Key, reason: str, now: float) -> Non
 
 
 def sweep(registry: TransferRegistry, now: float) -> None:
-    """An ask that waited too long for its session is dropped, and its peer is told."""
+    """An ask that waited too long for its session is dropped, and its peer notified."""
     for early in registry.early.sweep(now):
         _turn_down(registry, early.peer, early.ask, f"nothing was sent for {registry.limits.parked:g} s")
 
@@ -138,8 +138,8 @@ def _serve(
         receiver = receiver_rank_of(message, fragments, [page.page_bytes for page in theirs.pages], now)
         expected = len(meets(mine.grid, mine.seat, theirs.grid, turn))
         _check_alone(session, message, receiver, theirs)
-    except QuireError as wrong:
-        _turn_down(registry, peer, message, str(wrong))
+    except QuireError as error:
+        _turn_down(registry, peer, message, str(error))
         return
     if PER_GROUP not in theirs.can:  # it lists all its slots, and says in one number from where on it lacks them
         receiver.targets = tuple(

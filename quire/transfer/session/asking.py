@@ -21,7 +21,7 @@ def writers_of(registry: TransferRegistry, source: Source) -> Writers:
 
 
 def order(registry: TransferRegistry, key: Key, peer: str, body: bytes) -> bool:
-    """Tell a peer what to compute; if it gets lost on the way, `receive` says so."""
+    """Order a prompt from a peer; if the order gets lost on the way, `receive` says so."""
     if len(body) > wire.MAX_ORDER:
         raise InputError(say(f"an order of {len(body)} bytes", f"{wire.MAX_ORDER} may travel", "shorten it"))
     sent = registry.peers.greet(peer) and registry.send(peer, wire.encode(wire.Order(*key, body)))
@@ -84,8 +84,8 @@ def _land(registry: TransferRegistry, key: Key, request: Request, names: tuple[s
         return None
     try:
         return registry.view.want(request, one_start=not registry.peers.take_wants(names))
-    except BaseException as wrong:
-        give_up(registry, key, str(wrong))
+    except BaseException as error:
+        give_up(registry, key, str(error))
         raise
 
 
@@ -93,7 +93,7 @@ def _ask(registry: TransferRegistry, arrival: Arrival, landing: Landing, now: fl
     """The door is open and the writers are known before the first of them is asked."""
     session = arrival.session
     arrival.door = registry.link.door(landing.places)
-    own = [place for place, group in enumerate(registry.shape.groups) if not group.cross]
+    own = [index for index, group in enumerate(registry.shape.groups) if not group.cross]
     start = first_missing([landing.needs[g] for g in own], [landing.held[g] for g in own])
     wants = tuple(
         wire.group_want(places, state=bool(group.current), position=landing.length)

@@ -84,6 +84,6 @@ def _settle_pages(registry: TransferRegistry, session: Receiving, commit: bool |
         return
     try:
         registry.view.commit(landing)
-    except Exception as wrong:  # of a device, say: it has released them
-        session.spoil(f"{type(wrong).__name__}: {wrong}")
+    except Exception as error:  # of a device, say: it has released them
+        session.spoil(f"{type(error).__name__}: {error}")
         log_end(session)

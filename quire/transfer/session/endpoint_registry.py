@@ -133,8 +133,8 @@ class TransferRegistry:
         """Hand a message to the link; False when it cannot be sent, also where the name is not a peer's."""
         try:
             sent = self.link.send(peer, message)
-        except QuireError as wrong:
-            sent, self.last_refusal = False, str(wrong)
+        except QuireError as error:
+            sent, self.last_refusal = False, str(error)
         if not sent:
             self.ignored["out of reach"] += 1
         return sent
@@ -149,7 +149,7 @@ class TransferRegistry:
                 self.send(action.peer, wire.encode(action.message))
 
     def send_beats(self, now: float) -> None:
-        """Tell senders what is still waited for, a few times per lease."""
+        """Report to senders what is still waited for, a few times per lease."""
         if now < self.next_beat:
             return
         self.next_beat = next_beat(self.limits.lease, now)

@@ -23,10 +23,10 @@ def handle(registry: TransferRegistry, news: News, now: float) -> None:
         case Received(peer, data):
             try:
                 _message(registry, peer, wire.decode(data), now)
-            except QuireError as wrong:
+            except QuireError as error:
                 registry.ignored["not understood"] += 1
-                registry.last_refusal = str(wrong)
-                registry.peers.not_understood(peer, str(wrong))
+                registry.last_refusal = str(error)
+                registry.peers.not_understood(peer, str(error))
         case WriteDone(ticket, problem):
             write_done(registry, ticket, problem, now)
         case Lost(peer, reason):

@@ -107,7 +107,7 @@ class Orders:
         return self._failed.get(key)
 
     def settle(self, key: Key) -> str | None:
-        """It is asked for, or given up; which peer to tell."""
+        """It is asked for, or given up; returns the peer to notify."""
         self._failed.pop(key, None)
         return self._drop_given(key)
 

@@ -131,8 +131,8 @@ class Receiving:
             return []
         try:
             aux = unpack(report.aux, self.key, self._aux_room)
-        except QuireError as wrong:
-            return self._end(broken(f"{peer}: {wrong}"), now)
+        except QuireError as error:
+            return self._end(broken(f"{peer}: {error}"), now)
         if self.aux is not None and aux != self.aux:
             return self._end(broken(f"{peer} sends other auxiliary data than the writers before it"), now)
         self.aux = aux
@@ -153,7 +153,7 @@ class Receiving:
         return self._end(DELIVERED, now)
 
     def _end(self, verdict: Verdict, now: float, *, but: str | None = None) -> Actions:
-        """Tell writers that owe a report, once, that their pages are not wanted; not the one that said so."""
+        """Notify writers that owe a report, once, that their pages are not wanted; not the one that said so."""
         self.verdict = settle(self.verdict, verdict)
         if self.quiet_until is None:
             self.quiet_until = now + self._limits.grace

@@ -116,7 +116,7 @@ class Sending:
         return self._landed(peer, receiver) + self._advance(peer, receiver, now)
 
     def cancel(self, reason: str, now: float, *, by_peer: str | None = None) -> Actions:
-        """The pages are not wanted any more. A peer that said so is not told again."""
+        """The pages are not wanted any more. A peer that said so gets no message."""
         fresh = self.verdict is None
         notices: Actions = [
             SendMessage(peer, wire.Cancel(*self.key, reason[:1000]))
@@ -126,7 +126,7 @@ class Sending:
         return notices + self._end(cancelled(reason, by_peer is not None), now)
 
     def fail(self, reason: str, now: float) -> Actions:
-        """It will not be sent: peers that have asked are told."""
+        """It will not be sent: peers that have asked are notified."""
         return self._end(failed(reason), now)
 
     def lost(self, peer: str, now: float) -> Actions:

@@ -76,8 +76,8 @@ def unpack(data: bytes, key: Key, room: AuxRoom) -> Aux:
         raise InputError(say(f"auxiliary data for {key}", "its tag is of another session", "send it again"))
     try:
         aux = _decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as wrong:
-        raise InputError(say(f"auxiliary data for {key}", str(wrong), "send what `pack` made")) from None
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InputError(say(f"auxiliary data for {key}", str(error), "send what `pack` made")) from None
     _check(aux, room)
     return aux
 

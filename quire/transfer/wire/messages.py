@@ -171,8 +171,8 @@ def decode(data: bytes | memoryview) -> AnyMessage:
         raise InputError(say("a message from a peer", fact, "run the same release on both sides"))
     try:
         return _decoder.decode(data[1:])
-    except (msgspec.MsgspecError, ValueError, RecursionError) as wrong:  # bad UTF-8 is a ValueError
-        raise InputError(say("a message from a peer", str(wrong), "drop it")) from None
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # bad UTF-8 is a ValueError
+        raise InputError(say("a message from a peer", str(error), "drop it")) from None
 
 
 def key_of(message: Order | Ask | DeliveryReport | Cancel) -> Key:

@@ -160,7 +160,7 @@ def test_a_suspended_sequence_comes_back_with_its_encoder(store: StoreName) -> N
 
 
 def test_an_encoder_nobody_reads_is_refused(store: StoreName) -> None:
-    """cross-11: no cross group, or tokens that are not as many as the length: errors. Too long: refused for good."""
+    """cross-11: no cross group, or tokens that are not as many as the length: errors. Too long: refused permanently."""
     with pytest.raises(InputError, match="10 tokens are given"):
         Encoder(9, tokens(range(10)))
     cache, narrow = build(store, 8), build_pair(store, max_encoder_length=8)

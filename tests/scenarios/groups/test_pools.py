@@ -47,7 +47,7 @@ def test_one_group_makes_way_for_another(store: StoreName) -> None:
 
 
 def test_what_never_fits_is_a_sum(store: StoreName) -> None:
-    """pool-03: a prompt of three blocks takes six pages of two groups: of a pool of five it is refused for good."""
+    """pool-03: a prompt of three blocks takes six pages of two groups: of a pool of five it is refused permanently."""
     cache = build(store, 5, groups=TWO)
     (refused,) = cache.claim([Request("a", tokens(range(12)))]).refused
     assert (refused.need, refused.have, refused.never, refused.group) == (6, 5, True, 0)

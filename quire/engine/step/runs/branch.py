@@ -55,7 +55,7 @@ class Answer:
 
 
 class Listener(Protocol):
-    """Hears tokens as they come, in the engine's thread. It must not block."""
+    """Gets tokens as they come, in the engine's thread. It must not block."""
 
     def hear(self, run: Run, branch: int, tokens: list[int]) -> bool:
         """New tokens of one answer, whose `finish` is set if they are its last; True: it shall end here."""
@@ -108,7 +108,7 @@ class Run:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Who comes first within a tenant: by priority, then by submission."""
+        """Sort key within a tenant: by priority, then by submission."""
         return self.sampling.priority, self.arrival
 
     @property

@@ -121,8 +121,8 @@ class RealFile:
             try:
                 os.posix_fallocate(self._fd, before, size - before)
                 return
-            except OSError as wrong:
-                if wrong.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # else the file system cannot reserve
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # else the file system cannot reserve
                     raise
         os.ftruncate(self._fd, size)
 
@@ -194,11 +194,11 @@ def make_folder(folder: Path) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
         folder.chmod(FOLDER_MODE)
-    except OSError as wrong:
+    except OSError as error:
         cure = "name a folder that belongs to this user, on a disk that can be written"
-        raise StateError(say(ask, reason(wrong), cure)) from wrong
-    except ValueError as wrong:  # as for a name with a zero byte
-        raise InputError(say(ask, f"no folder can be called that: {wrong}", "name another")) from wrong
+        raise StateError(say(ask, reason(error), cure)) from error
+    except ValueError as error:  # as for a name with a zero byte
+        raise InputError(say(ask, f"no folder can be called that: {error}", "name another")) from error
 
 
 def read_all(file: File, offset: int, into: Bytes) -> int:
@@ -217,8 +217,8 @@ def write_some(file: File, offset: int, parts: Sequence[Bytes]) -> tuple[int, OS
     while left:
         try:
             done = file.write(offset + total, left)
-        except OSError as wrong:
-            return total, wrong
+        except OSError as error:
+            return total, error
         if done <= 0:
             return total, OSError(errno.EIO, "the disk took no byte")
         total += done

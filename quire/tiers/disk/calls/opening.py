@@ -23,8 +23,8 @@ def open_within(watch: DiskWatch, act: Callable[[], ExitStack]) -> ExitStack:
     def work() -> None:
         try:
             opened = act()
-        except BaseException as wrong:
-            future.set_exception(wrong)
+        except BaseException as error:
+            future.set_exception(error)
             return
         with handing:
             if not given_up[0]:

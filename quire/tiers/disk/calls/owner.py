@@ -30,11 +30,11 @@ class FolderLock:
         flags = os.O_RDONLY if look else os.O_RDWR | os.O_CREAT
         try:
             fd = os.open(folder / LOCK_NAME, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-        except OSError as wrong:
-            if look and isinstance(wrong, FileNotFoundError):
+        except OSError as error:
+            if look and isinstance(error, FileNotFoundError):
                 return
             cure = f"make room, or see to its file {LOCK_NAME!r} and who may write there"
-            raise StateError(say(f"folder {str(folder)!r}", f"it cannot be locked: {reason(wrong)}", cure)) from wrong
+            raise StateError(say(f"folder {str(folder)!r}", f"it cannot be locked: {reason(error)}", cure)) from error
         try:
             _take(fd, folder, fcntl.LOCK_SH if look else fcntl.LOCK_EX)
             if not look:
@@ -76,9 +76,9 @@ def _take(fd: int, folder: Path, kind: int) -> None:
         owner = os.pread(fd, 200, 0).decode(errors="replace").strip() or "another process"
         cure = "close it there, or give each process its own folder"
         raise StateError(say(f"folder {str(folder)!r}", f"{owner} has it open", cure)) from None
-    except OSError as wrong:
+    except OSError as error:
         cure = "name a folder on a disk of this machine"
-        raise StateError(say(f"folder {str(folder)!r}", f"it cannot be locked: {reason(wrong)}", cure)) from wrong
+        raise StateError(say(f"folder {str(folder)!r}", f"it cannot be locked: {reason(error)}", cure)) from error
 
 
 def _sign(fd: int) -> None:

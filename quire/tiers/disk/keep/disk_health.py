@@ -57,8 +57,8 @@ class DiskHealth:
         except FullDisk as full:  # nor here
             self.stall(full)
             raise
-        except OSError as wrong:
-            self.fail(wrong)
+        except OSError as error:
+            self.fail(error)
             raise
 
     def stall(self, wrong: OSError) -> None:

@@ -64,16 +64,16 @@ class Eraser:
     def _overwrite(self, act: Callable[[DiskTier | RankedTier], None]) -> None:
         try:
             act(self._folder.tier)
-        except OSError as wrong:
-            self._health.stall(wrong)
+        except OSError as error:
+            self._health.stall(error)
             raise
 
     def _fence_and_compact(self) -> None:
         try:
             self._journal.fence()
             self._compactor.compact()
-        except OSError as wrong:
-            if self._health.report.broken or isinstance(wrong, TimeoutError):
+        except OSError as error:
+            if self._health.report.broken or isinstance(error, TimeoutError):
                 raise
             self._clear()
 

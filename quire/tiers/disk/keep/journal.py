@@ -43,8 +43,8 @@ class Journal:
             except DamagedLog as damaged:
                 self._health.fail(damaged)
                 raise
-            except OSError as wrong:
-                self._health.stall(wrong)
+            except OSError as error:
+                self._health.stall(error)
                 raise
             self._unrecorded.popleft()
             self._unfenced, self._health.report.stalled = True, ""

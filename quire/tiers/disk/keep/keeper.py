@@ -123,13 +123,13 @@ class DiskKeeper:
             done = self._thread.ask(self._upkeep.eraser.end_forget, anyway=True)
         try:
             self._thread.answer(done, timeout)
-        except OSError as wrong:
-            late = isinstance(wrong, TimeoutError)
-            why = "the disk does not answer" if late else reason(wrong)
+        except OSError as error:
+            late = isinstance(error, TimeoutError)
+            why = "the disk does not answer" if late else reason(error)
             fact = f"it is out of the cache, and not yet off the disk: {why}"
             cure = "make room or look at the disk; it is erased before anything else is written"
-            kind, number = (TimeoutError, errno.ETIMEDOUT) if late else (OSError, wrong.errno or errno.EIO)
-            raise kind(number, say("forgetting a scope", fact, cure)) from wrong
+            kind, number = (TimeoutError, errno.ETIMEDOUT) if late else (OSError, error.errno or errno.EIO)
+            raise kind(number, say("forgetting a scope", fact, cure)) from error
         return pages
 
     def report(self) -> KeeperReport:
@@ -140,7 +140,7 @@ class DiskKeeper:
         return replace(self._upkeep.health.report, index_bytes=memory)
 
     def close(self, flush_seconds: float = 5.0) -> None:
-        """Copy down what can be in so long, make it durable, end the threads, close the folder; again: nothing.
+        """Copy down for at most so long, make it durable, end the threads, close the folder; again: nothing.
 
         In a fork of the process that opened it: nothing either.
         """

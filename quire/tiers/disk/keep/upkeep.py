@@ -114,5 +114,5 @@ class Upkeep:
             if shut:
                 fact = f"it was used no more: {self.health.report.broken}"
                 raise StateError(say(f"folder {str(self._folder.folder)!r}", fact, "report what was logged"))
-        except StateError as wrong:
-            self.close_error = wrong
+        except StateError as error:
+            self.close_error = error

@@ -81,9 +81,9 @@ class KnownBlocks:
         known = (nodes.parent < 0) | self.has(nodes.parent)
         if not known.all() or self._missing:
             reported: set[int] = set()
-            for place, (number, parent) in enumerate(zip(nodes.number.tolist(), nodes.parent.tolist(), strict=True)):
-                known[place] = parent in reported or (known[place] and parent not in self._missing)  # one of these, too
-                (reported if known[place] else self._missing).add(number)
+            for index, (number, parent) in enumerate(zip(nodes.number.tolist(), nodes.parent.tolist(), strict=True)):
+                known[index] = parent in reported or (known[index] and parent not in self._missing)  # one of these, too
+                (reported if known[index] else self._missing).add(number)
             self._missing -= reported
         again = nodes.number[known]
         again = again[~self.has(again)]

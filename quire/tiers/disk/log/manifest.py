@@ -298,8 +298,8 @@ class Manifest:
         """The file that has just been given the name has it on the disk too; frames below the number are there."""
         try:
             self._files.sync_folder(self._folder)
-        except OSError as wrong:  # a power cut may bring the old file back: nothing that follows is durable
-            self._unsynced = wrong
+        except OSError as error:  # a power cut may bring the old file back: nothing that follows is durable
+            self._unsynced = error
             raise
         self._mark.write(number)
 

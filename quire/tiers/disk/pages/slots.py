@@ -163,12 +163,12 @@ class SlotFile:
         first = wanted[0][0]
         try:
             got = read_all(self.file, first * self.stride, stage)
-        except OSError as wrong:
+        except OSError as error:
             if len(wanted) > 1:  # which of them it is shows one by one
                 for one in wanted:
                     self._read_small([one], job, failed)
                 return
-            failed[first] = reason(wrong)
+            failed[first] = reason(error)
             return
         for nth, (slot, buffers) in enumerate(wanted):
             page = stage[nth * self.stride : nth * self.stride + self.page_bytes]
@@ -190,8 +190,8 @@ class SlotFile:
             try:
                 if read_all(self.file, at + start, stage) < len(stage):
                     return "the file ends before its page does"
-            except OSError as wrong:
-                return reason(wrong)
+            except OSError as error:
+                return reason(error)
             total.update(stage.data)
             if buffers and not job.fill(target[start : start + CHUNK], stage):
                 return Unanswered("no caller waits for it any more")

@@ -28,7 +28,7 @@ HANGS = Unanswered("an earlier write to it hangs in the disk")
 
 @dataclass(frozen=True, slots=True)
 class DiskIO:
-    """How a disk is driven: threads, jobs that may wait for them, and seconds without any answer until one gives up."""
+    """How a disk is driven: threads, jobs that may wait for them, and seconds without any answer until calls fail."""
 
     num_threads: int = 4
     depth: int = 64
@@ -85,10 +85,10 @@ class DiskTier:
                 ours.found_bytes = ours.file.size()
                 if ours.found_bytes != ours.num_slots * ours.stride:
                     ours.file.resize(ours.num_slots * ours.stride)
-        except OSError as wrong:
+        except OSError as error:
             self._close_files()
             cure = "free some space or give it fewer slots"
-            raise StateError(say(f"tier {name!r} in {str(folder)!r}", reason(wrong), cure)) from wrong
+            raise StateError(say(f"tier {name!r} in {str(folder)!r}", reason(error), cure)) from error
         self._unsynced: OSError | None = None  # the first sync that failed
         self._syncing = Lock()  # one sync at a time
         self._pid = os.getpid()
@@ -177,7 +177,7 @@ class DiskTier:
         self.unlearn(group, np.asarray(slots, np.int32))
 
     def sync(self) -> None:
-        """What was written before is on the disk; OSError when the disk says no, TimeoutError when it says nothing.
+        """Make what was written before durable; OSError when the disk refuses, TimeoutError when it does not answer.
 
         After one error it fails permanently: a system may have dropped what it could not write, and not say so again.
         """
@@ -196,7 +196,7 @@ class DiskTier:
                 raise TimeoutError(f"the disk did not sync in {self._io.deadline} s")
 
     def close(self) -> None:
-        """Give up what waits, end the threads, close the files; a thread that hangs in the disk keeps its file."""
+        """Drop what waits, end the threads, close the files; a thread that hangs in the disk keeps its file."""
         if self._pid != os.getpid():  # the threads are not here, and the files are that process's
             return
         with self._lock:

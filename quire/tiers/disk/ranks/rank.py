@@ -107,8 +107,8 @@ class LocalRank:
             try:
                 for names in (folder, folder.parent):
                     files.sync_folder(names)
-            except OSError as wrong:
-                raise StateError(say(f"folder {str(folder)!r}", reason(wrong), "look at the disk")) from wrong
+            except OSError as error:
+                raise StateError(say(f"folder {str(folder)!r}", reason(error), "look at the disk")) from error
             self._opened = opened.pop_all()
 
     def page_bytes(self) -> tuple[int, ...]:

@@ -117,9 +117,9 @@ class StoreClient:
             self._calls[number] = deadline
         try:
             answer = act()
-        except StoreError as wrong:
-            self._failed(wrong)
-            return wrong.miss
+        except StoreError as error:
+            self._failed(error)
+            return error.miss
         finally:
             with self._lock:
                 del self._calls[number]
@@ -136,7 +136,7 @@ class StoreClient:
             _log.warning("shared store %s answers again", self.store.name)
 
     def probe(self) -> None:
-        """Ask a store that was given up whether it is back, if that is due; for a thread with nothing else to do."""
+        """Ask an unreachable store whether it is back, if that is due; for a thread with nothing else to do."""
         if self._closed or not self.breaker.begin_probe():
             return
         try:

@@ -96,16 +96,16 @@ class Crew:
         while True:
             try:
                 job = self._next()
-            except Exception as wrong:  # of `idle`, or of when to call it: it is called again, a little later
-                self._note(wrong)
+            except Exception as error:  # of `idle`, or of when to call it: it is called again, a little later
+                self._note(error)
                 time.sleep(PAUSE)
                 continue
             if job is None:
                 return
             try:
                 job.run()
-            except Exception as wrong:
-                self._note(wrong)
+            except Exception as error:
+                self._note(error)
             with self._change:
                 self._busy -= 1
                 self._change.notify_all()

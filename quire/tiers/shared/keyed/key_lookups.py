@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 Ask = Callable[[Sequence[bytes], Callable[[list[bool]], None]], bool]
-"""Asks for many keys at once; False: nobody will answer."""
+"""Asks for many keys at once; False: no answer will come."""
 
 
 @dataclass(slots=True, eq=False)

@@ -43,9 +43,9 @@ class FolderStore:
         self._numbers, self._closed = 0, False
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as wrong:
+        except OSError as error:
             cure = "name a folder that can be written"
-            raise InputError(say(f"a shared folder {str(folder)!r}", str(wrong), cure)) from wrong
+            raise InputError(say(f"a shared folder {str(folder)!r}", str(error), cure)) from error
 
     @property
     def name(self) -> str:
@@ -66,8 +66,8 @@ class FolderStore:
                 )
             try:
                 there.append(self._files.size(self._path(name)) > HEADER_BYTES)
-            except OSError as wrong:
-                self._refuse_gone(wrong)
+            except OSError as error:
+                self._refuse_gone(error)
                 there.append(False)
         return there
 
@@ -92,8 +92,8 @@ class FolderStore:
                 self._files.close(number)
         except FileNotFoundError:
             return StoreMiss.ABSENT
-        except OSError as wrong:
-            self._refuse_gone(wrong)
+        except OSError as error:
+            self._refuse_gone(error)
             return StoreMiss.FAILED
         return miss
 
@@ -124,11 +124,11 @@ class FolderStore:
             finally:
                 self._files.close(number)
             self._files.rename(made, path)
-        except OSError as wrong:
+        except OSError as error:
             self._files.discard(made)
-            if wrong.errno in _FULL:
+            if error.errno in _FULL:
                 return StoreMiss.FULL
-            self._refuse_gone(wrong)
+            self._refuse_gone(error)
             return StoreMiss.FAILED
         self._fresh += size
         return None

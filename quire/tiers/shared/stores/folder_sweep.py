@@ -146,9 +146,9 @@ def remove_tree(scope: Path, deadline: float, store: str) -> int:
             os.rmdir(part.path)
         except FileNotFoundError:  # another process removes it too
             continue
-        except OSError as wrong:
-            fact = f"{removed} pages of a scope were removed, not all: {wrong}"
-            raise StoreError(store, StoreMiss.FAILED, fact) from wrong
+        except OSError as error:
+            fact = f"{removed} pages of a scope were removed, not all: {error}"
+            raise StoreError(store, StoreMiss.FAILED, fact) from error
     with contextlib.suppress(OSError):
         os.rmdir(scope)
     return removed

@@ -156,8 +156,8 @@ class MooncakeStore:
             raise StoreError(self.name, StoreMiss.LATE, "the deadline had passed")
         try:
             return act(self._open_client())
-        except RuntimeError as wrong:  # what its client raises
-            raise StoreError(self.name, StoreMiss.UNREACHABLE, f"RuntimeError: {str(wrong)[:300]}") from None
+        except RuntimeError as error:  # what its client raises
+            raise StoreError(self.name, StoreMiss.UNREACHABLE, f"RuntimeError: {str(error)[:300]}") from None
 
     def _open_client(self) -> Any:
         """The client; made with the first call, so that a store that is not up yet is not an error."""

@@ -49,8 +49,8 @@ class RedisStore:
             pool: Any = redis.ConnectionPool.from_url(
                 url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=Retry(NoBackoff(), 0)
             )
-        except Exception as wrong:  # of its many ways to say that a URL is none, some quote it
-            fact = f"redis-py does not take it ({type(wrong).__name__}: {self._hidden(str(wrong))})"
+        except Exception as error:  # of its many ways to say that a URL is none, some quote it
+            fact = f"redis-py does not take it ({type(error).__name__}: {self._hidden(str(error))})"
             raise InputError(say(f"store {self.name}", fact, "write redis://user:password@host:6379/0")) from None
         pool.connection_kwargs["decode_responses"] = False  # pages are bytes, whatever the URL says
         self._client: Any = redis.Redis(connection_pool=pool)
@@ -128,10 +128,10 @@ class RedisStore:
             raise StoreError(self.name, StoreMiss.LATE, "the deadline had passed")
         try:
             return act()
-        except redis.TimeoutError as wrong:
-            raise StoreError(self.name, StoreMiss.LATE, self._hidden(str(wrong))) from None
-        except (redis.RedisError, OSError) as wrong:
-            raise self._error(wrong) from None
+        except redis.TimeoutError as error:
+            raise StoreError(self.name, StoreMiss.LATE, self._hidden(str(error))) from None
+        except (redis.RedisError, OSError) as error:
+            raise self._error(error) from None
 
     def _raise_first(self, answers: Sequence[object]) -> None:
         for answer in answers:

@@ -56,7 +56,7 @@ class SharedStore(Protocol):
         ...
 
     def exists_many(self, names: Sequence[bytes], deadline: float) -> list[bool]:
-        """Which are there. An answer, not a promise: the next moment may be otherwise."""
+        """Which are there, at this moment."""
         ...
 
     def get_many(self, names: Sequence[bytes], into: Sequence[Bytes], deadline: float) -> list[StoreMiss | None]:

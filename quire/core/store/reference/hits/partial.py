@@ -1,7 +1,7 @@
 """The partial hit: the block that shares some tokens of the next one.
 
-Owns which child of a node is the best, and how a row gets its page: taken over, or copied. Knows nothing of the full
-blocks before it.
+Owns which child of a node is the best, and how a row gets its page: taken over by a sole user, else copied before it is
+written (copy on write; that of forks is in `rows/fork`). Knows nothing of the full blocks before it.
 """
 
 from bisect import bisect_right

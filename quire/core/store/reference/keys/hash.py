@@ -1,6 +1,7 @@
 """The event hash of a block: 64 bits, equal wherever the seed is the same, and in both stores.
 
-Owns the arithmetic only. Knows nothing of nodes or of when a hash is worth making.
+Owns the arithmetic only. Knows nothing of nodes or of when a hash is worth making; the private keys by which blocks are
+found are in `chain`.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Forks: a second row on the first one's pages.
+"""Forks: a second row on the first one's pages; those it will write are copied at once (copy on write).
 
 Owns what is shared and what must be the fork's own: computed full blocks are never written again, all else is. Knows
 nothing of hits.

@@ -1,7 +1,7 @@
 """Pages whose bytes come from outside: slots in any tier, findable when they are written.
 
 Owns that present pages are neither asked for nor evicted on the way, and that a call gets all its pages or none. Knows
-nothing of who writes.
+nothing of who writes. (Copy on write: `hits/partial` and `fork`.)
 """
 
 from collections.abc import Sequence
