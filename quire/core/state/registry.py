@@ -21,6 +21,7 @@ from quire.core.state.handle import Handles, Lost
 from quire.core.state.held_hit import HeldHit
 from quire.core.state.hold import Hold
 from quire.core.state.learner import Learner
+from quire.core.state.page_watcher import PageWatcher
 from quire.core.state.prefetching import Prefetching
 from quire.core.state.prepared import Waiting
 from quire.core.state.sequence import Sequence, running_of
@@ -193,11 +194,13 @@ class Registry:
     __slots__ = (
         "abandoned", "background", "callers_plans", "commit_checked", "content", "free_rows", "holds", "in_flight",
         "learners", "lost_finds", "lost_plans", "lost_prefetches", "lost_writers", "next_plan", "open_claims",
-        "open_finds", "open_prefetches", "open_writers", "plans", "sequences", "sessions", "setup", "timed", "waiting",
+        "open_finds", "open_prefetches", "open_writers", "page_watcher", "plans", "sequences", "sessions", "setup", "timed",
+        "waiting",
     )  # fmt: skip
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, page_watcher: PageWatcher | None = None) -> None:
         self.setup = setup
+        self.page_watcher = page_watcher
         self.sequences: dict[Hashable, Sequence] = {}
         self.sessions: OrderedDict[SessionKey, object] = OrderedDict()  # where the last of each ended; the oldest first
         self.free_rows = list(range(setup.config.max_sequences - 1, -1, -1))

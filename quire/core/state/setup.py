@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -56,7 +57,7 @@ class Setup:
     shares_pending: bool  # claims find what steps in flight compute: not a state, nor what waits for an encoder
     partial_policy: int  # the store's word for which partial hits are allowed
     clock: Callable[[], float]
-    lock: threading.RLock  # the cache's only one; no function below takes it, only handles do
+    lock: AbstractContextManager[bool]  # the cache's only one; no function below takes it, only handles do
     chain: type[Chain]
     store: Store  # of the sequence's own tokens,
     roots: Roots  # and their roots
@@ -114,7 +115,9 @@ def _check_seconds(seconds: float) -> None:
     raise InputError(say("the clock of a cache", fact, "pass one that returns seconds, as time.monotonic does"))
 
 
-def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName) -> Setup:
+def open_setup(
+    config: CacheConfig, clock: Callable[[], float], store: StoreName, lock: AbstractContextManager[bool] | None = None
+) -> Setup:  # fmt: skip
     """Stores and numbers for a config."""
     module, layers = open_store(store), tuple(group.clamped(config.max_length) for group in config.groups)
     groups, own_groups = range(len(layers)), range(len(layers) - sum(group.cross for group in layers))
@@ -146,7 +149,7 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
         shares_pending=config.share_pending and not across and not any(layers[group].current for group in own_groups),
         partial_policy=1 + config.copy_on_partial_reuse if config.partial_reuse else 0,
         clock=clock,
-        lock=threading.RLock(),
+        lock=threading.RLock() if lock is None else lock,
         chain=module.Chain,
         store=own.store,
         roots=own.roots,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from quire.core.store.twin.learned.cells import Cells
 from quire.core.store.twin.learned.ghosts import Ghosts
+from quire.core.store.twin.pools.tenure import Tenure
 from quire.core.store.twin.pools.expiry import Expiries
 from quire.core.store.twin.pools.notes import Notes
 from quire.core.store.twin.pools.order import EvictionOrder, Order
@@ -16,7 +17,9 @@ from quire.core.store.twin.tree.node import Page
 class Room:
     """Slots and pages of one pool."""
 
-    __slots__ = ("cells", "expiries", "free_pages", "ghosts", "hears", "notes", "orders", "pages", "reserved", "vacant")
+    __slots__ = (
+        "cells", "tenure", "expiries", "free_pages", "ghosts", "hears", "notes", "orders", "pages", "reserved", "vacant",
+    )  # fmt: skip
 
     def __init__(
         self, slots: Sequence[int], ranking: Callable[[], EvictionOrder[int]], cells: Cells | None = None,
@@ -32,6 +35,7 @@ class Room:
         self.free_pages = list(range(len(self.pages) - 1, -1, -1))  # a stack
         self.expiries = Expiries(self.pages)
         self.notes: Notes | None = None  # of changes in the coldest tier, if they are wanted
+        self.tenure: Tenure | None = None  # of pages whose copies change, if it is wanted
 
     @property
     def available(self) -> int:
