@@ -64,7 +64,7 @@ class Bills:
         self._since = self._date()
         self._setup: Setup | None = None
         self._pools: list[Holdings] = []
-        self._live: dict[int, TokenMarks] = {}  # by row
+        self._live: dict[int, tuple[LiveSequence, TokenMarks]] = {}  # by row
         self._seats: list[tuple[int, int, Int32]] = []  # of the present call: account, pool, pages of its hit
         self._given: list[dict[int, int]] = []  # of the present call, by pool: parties of pages made for no row
         self._time: int | None = None  # of the present call
@@ -98,7 +98,7 @@ class Bills:
         """They have their pages: what they read from colder tiers is theirs, and what they took over."""
         with self._guard("admitted"):
             for sequence in sequences:
-                marks = self._live[sequence.row]
+                _, marks = self._live[sequence.row]
                 self._read_up(sequence, marks)
                 for group, page in marks.sources:
                     if self._has(sequence, group, page, marks.start):
@@ -117,7 +117,7 @@ class Bills:
             size = self._set().block_size
             marks = TokenMarks(account, sequence.start, sequence.prompt_end, size)
             marks.received = claim.purpose == "decode"
-            self._live[sequence.row] = marks
+            self._live[sequence.row] = sequence, marks
             self._lines[account].requests += 1
             if sequence.start or claim.cross_hit is not None:
                 self._use(account, (claim.hit, claim.cross_hit), marks)
@@ -137,16 +137,17 @@ class Bills:
     def forked(self, source: LiveSequence, forks: Sequence[LiveSequence]) -> None:
         """More sequences go on from where it is; they are billed to whom it is."""
         with self._guard("forked"):
-            account = self._live[source.row].account
+            account = self._live[source.row][1].account
             for fork in forks:
                 self._makers[fork.row] = account
-                marks = self._live[fork.row] = TokenMarks(account, 0, 0, self._set().block_size)
+                marks = TokenMarks(account, 0, 0, self._set().block_size)
                 marks.computed = fork.computed
+                self._live[fork.row] = fork, marks
 
     def leaving(self, sequence: LiveSequence) -> None:
         """It is about to give up its row: its tokens are counted for good."""
         with self._guard("leaving"):
-            marks = self._live.pop(sequence.row)
+            _, marks = self._live.pop(sequence.row)
             self._lines[marks.account].add(_tokens(marks, sequence.computed, sequence.start))
 
     def call_over(self) -> None:
@@ -198,14 +199,14 @@ class Bills:
         setup = self._set()
         for stream, hit in zip(setup.streams, hits, strict=False):
             for place in range(len(stream.store.pages)) if hit is not None else ():
-                group, pages = stream.first + place, hit.pages(place)
+                group, (pages, blocks) = stream.first + place, _held(hit, place)
                 of_prompt = marks is not None and group in setup.own_groups
                 pool = self._pool(group)
                 if len(pages):
                     mine = pool.join(pages, account, self._at())
                     self._seats.append((account, setup.pool_of[group], pages))
                     if of_prompt and marks is not None:
-                        marks.note_blocks(hit.held(place), mine)
+                        marks.note_blocks(blocks, mine)
                 for page in hit.sources()[place : place + 1]:
                     source = np.array([page], np.int32)
                     used = bool(pool.join(source, account, self._at())[0])
@@ -225,7 +226,8 @@ class Bills:
     def _read_up(self, sequence: LiveSequence, marks: TokenMarks) -> None:
         """What its admission read from colder tiers."""
         loaded = self._lines[marks.account].loaded
-        for group in self._set().groups:
+        setup = self._set()
+        for group in setup.groups if sequence.request.encoder is not None else setup.own_groups:
             numbers = sequence.counts(group)
             for tier, pages in enumerate(numbers.reused_from[1:], 1):
                 _add(loaded, self._tiers[tier], pages * self._page_bytes(group))
@@ -299,9 +301,8 @@ class Bills:
 
     def _add_live(self, bill: Bill) -> None:
         """Of sequences that go on, what they have computed so far."""
-        rows = self._set().store.computed
-        for row, marks in self._live.items():
-            bill.line(self._accounts.who[marks.account]).add(_tokens(marks, int(rows[row]), marks.start))
+        for sequence, marks in self._live.values():
+            bill.line(self._accounts.who[marks.account]).add(_tokens(marks, sequence.computed, sequence.start))
 
     def save(self) -> Path:
         """Write the bill to its file, which is there whole or as it was before."""
@@ -369,6 +370,13 @@ class _Guard:
             self._bills.error = f"{self._what}: {without_words(wrong)}"
             _log.exception("bills are not whole any more")
         return True
+
+
+def _held(hit: Hit, place: int) -> tuple[Int32, Int32]:
+    """Pages that a hit holds, and their blocks."""
+    pages, blocks = hit.pages(place), hit.held(place)
+    there = pages >= 0
+    return pages[there], blocks[there]
 
 
 def _add(numbers: dict[str, int], tier: str, number: int) -> None:

@@ -6,6 +6,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
@@ -19,6 +20,7 @@ from quire import Cache, Request
 from quire.bills import Bill, Bills
 from quire.core.state.sequence import Sequence as LiveSequence
 
+DAY = datetime(2026, 1, 2, tzinfo=UTC)
 TENANTS = ("alice", "bob", "carol", None)
 
 
@@ -44,7 +46,7 @@ class BilledLife:
         self.dice = Random(name)
 
         def watchers() -> list[Any]:
-            self.bills.append(Bills(clock=lambda: self.time, **options))
+            self.bills.append(Bills(clock=lambda: self.time, now=lambda: DAY, **options))
             self.seen.append(Seen())
             return [self.bills[-1], self.seen[-1]]
 
