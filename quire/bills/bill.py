@@ -10,6 +10,7 @@ from quire.core.records.errors import InputError, say, shown
 
 Kind = Literal["tenant", "others", "nobody"]
 FORMAT, VERSION = "quire-bill", 1
+NAMES = ("tenant", "adapter", "session")
 
 
 class Who(NamedTuple):
@@ -149,13 +150,14 @@ def bill_of(data: Any) -> Bill:
         fact = f"its version is {shown(data.get('version'))}, this program reads {VERSION}"
         raise InputError(say(ask, fact, "use the program that wrote it, or a newer one"))
     try:
-        bill = Bill(tuple(map(_text, data["tiers"])), _text(data["since"]), _text(data["until"]), note=_text(data["note"]))
+        bill = Bill(
+            tuple(map(_text, data["tiers"])), _text(data["since"]), _text(data["until"]), note=_text(data["note"])
+        )
         for one in data["lines"]:
             line = bill.lines[_who_of(one)] = _line_of(one)
             line.evicted_by = {_who_of(by): _number(by["bytes"]) for by in one["evicted_by"]}
-        told, total = _line_of(data["total"]), bill.total
-        whole = told == Line(**{name: getattr(total, name) for name in COUNTS}, loaded=total.loaded, held=total.held)
-        if not whole or total.evicted != _number(data["total"]["evicted"]):
+        total = bill.total
+        if _numbers(_line_of(data["total"])) != _numbers(total) or total.evicted != _number(data["total"]["evicted"]):
             raise ValueError("its lines are not its total")
     except (KeyError, TypeError, ValueError, AttributeError) as wrong:
         raise InputError(say(ask, f"it is damaged: {shown(str(wrong))}", "use an older copy")) from None
@@ -166,13 +168,15 @@ def _who_of(data: Mapping[str, Any]) -> Who:
     kind = data["kind"]
     if kind not in ("tenant", "others", "nobody"):
         raise ValueError("an account of no kind")
-    names = [None if data[name] is None else _text(data[name]) for name in ("tenant", "adapter", "session")]
-    return Who(*names, kind)
+    tenant, adapter, session = (None if data[name] is None else _text(data[name]) for name in NAMES)
+    return Who(tenant, adapter, session, kind)
 
 
 def _line_of(data: Mapping[str, Any]) -> Line:
-    counts = {name: _number(data[name]) for name in COUNTS}
-    return Line(**counts, loaded=_by_tier(data["loaded"]), held=_by_tier(data["held"]))
+    line = Line(loaded=_by_tier(data["loaded"]), held=_by_tier(data["held"]))
+    for name in COUNTS:
+        setattr(line, name, _number(data[name]))
+    return line
 
 
 def _by_tier(data: Mapping[str, Any]) -> dict[str, int]:

@@ -35,6 +35,12 @@ def save_bill(bill: Bill, path: Path) -> Path:
     return path
 
 
+def bill_path(path: str | Path) -> Path:
+    """A bill's file, by its own name or its folder's."""
+    path = Path(path)
+    return path if path.suffix == ".json" and not path.is_dir() else path / NAME
+
+
 def load_bill(path: str | Path) -> Bill:
     """Read a bill, or that of a folder."""
     path = Path(path)

@@ -34,7 +34,9 @@ class Come(NamedTuple):
 class Holdings:
     """Of one pool."""
 
-    def __init__(self, source: GroupPool, page_bytes: int, slots: tuple[int, ...], slow: int, parties: Parties) -> None:
+    def __init__(
+        self, source: GroupPool, page_bytes: int, slots: tuple[int, ...], slow: int, parties: Parties, start: int
+    ) -> None:  # fmt: skip
         self.source, self.page_bytes, self.num_tiers, self.slow = source, page_bytes, len(slots), slow
         self._parties = parties
         num_pages = sum(slots)
@@ -44,18 +46,19 @@ class Holdings:
         self._places = np.arange(self.num_tiers, dtype=np.uint8)
         self._held: Int64 = np.zeros((len(parties), self.num_tiers), np.int64)  # pages, by party and tier
         self._since: Int64 = np.zeros_like(self._held)  # of every page that came when, less those that went
-        self._start = 0
+        self._start = start
         self.whole = [0] * self.num_tiers  # byte-nanoseconds of all parties, counted apart from them
         self._all: Int64 = np.zeros((2, self.num_tiers), np.int64)  # pages, and since when, likewise
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
-    def take(self, now: int, makers: Int32, given: dict[int, int]) -> Come | None:
-        """Look at what has changed by now. `makers`: the party of each row, of none last; `given`: of pages by number
-        that were made for no row."""
-        told = self.source.store.take_tenure(self.source.place)
-        if not len(told):
-            return None
+    def take(self) -> Int32:
+        """What has changed since the last call, as the store tells it."""
+        return self.source.store.take_tenure(self.source.place)
+
+    def change(self, told: Int32, now: int, makers: Int32, given: dict[int, int]) -> Come:
+        """It is so from now on. `makers`: the party of each row, of none last; `given`: of pages by number that were
+        made for no row."""
         pages, stamps, rows, flags = told.T
         before, old = self._tiers[pages], self._party[pages]
         tiers = (flags & 0xFF).astype(np.uint8)

@@ -1,15 +1,15 @@
 """Prices: what each thing on a bill costs, out of a TOML file, and what a line comes to. Exact: decimal numbers.
 
-    currency = "EUR"
-    [tokens]                # per million
-    computed = 0.40
-    reused_own = 0.04
-    [held]                  # per GiB and hour, by tier
-    device = 0.50
-    [loaded]                # per GiB, by tier
-    host = 0.001
-    [per_tenant.alice]      # the same, where it is another price for one
-    tokens.computed = 0.30
+currency = "EUR"
+[tokens]                # per million
+computed = 0.40
+reused_own = 0.04
+[held]                  # per GiB and hour, by tier
+device = 0.50
+[loaded]                # per GiB, by tier
+host = 0.001
+[per_tenant.alice]      # the same, where it is another price for one
+tokens.computed = 0.30
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from quire.bills.bill import Bill, Line, Who
 from quire.core.records.errors import InputError, say, shown
 
 TOKENS = ("computed", "reused_own", "reused_shared", "received", "answers")
+TABLES, SINGLE = ("tokens", "held", "loaded"), ("evicted", "late", "requests")
 MILLION, GIB, HOUR = Decimal(10**6), Decimal(1 << 30), Decimal(3600 * 10**9)
 EXACT = 120  # digits: more than a sum of whole numbers times a price has
 MOST_BYTES = 1 << 20
@@ -46,8 +47,14 @@ class Tariff:
         """What a line comes to."""
         with localcontext() as context:
             context.prec = EXACT
-            cost = sum((self.tokens.get(name, Decimal(0)) * getattr(line, name) for name in TOKENS), Decimal(0)) / MILLION
-            cost += sum((self.held.get(tier, Decimal(0)) * held for tier, held in line.held.items()), Decimal(0)) / GIB / HOUR
+            cost = (
+                sum((self.tokens.get(name, Decimal(0)) * getattr(line, name) for name in TOKENS), Decimal(0)) / MILLION
+            )
+            cost += (
+                sum((self.held.get(tier, Decimal(0)) * held for tier, held in line.held.items()), Decimal(0))
+                / GIB
+                / HOUR
+            )
             cost += sum((self.loaded.get(tier, Decimal(0)) * n for tier, n in line.loaded.items()), Decimal(0)) / GIB
             return cost + self.evicted * evicted_for / GIB + self.late * line.late + self.requests * line.requests
 
@@ -95,15 +102,17 @@ def _tariff(ask: str, found: Any, usual: Tariff) -> Tariff:
     if not isinstance(found, dict) or (unknown := found.keys() - set(Tariff.__slots__)):
         named = shown(sorted(unknown)[0]) if isinstance(found, dict) else shown(found)
         raise InputError(say(ask, f"there is no price {named}", f"use {', '.join(Tariff.__slots__)}"))
-    tables = {}
-    for name in ("tokens", "held", "loaded"):
-        some = found.get(name, {})
-        if not isinstance(some, dict) or (name == "tokens" and some.keys() - set(TOKENS)):
-            raise InputError(say(ask, f"{name} is {shown(some)}", f"price {', '.join(TOKENS)} there, or tiers"))
-        tables[name] = dict(getattr(usual, name)) | {key: _price(ask, f"{name}.{key}", value) for key, value in some.items()}
-    single = {name: _price(ask, name, found[name]) if name in found else getattr(usual, name)
-              for name in ("evicted", "late", "requests")}  # fmt: skip
-    return Tariff(**tables, **single)
+    tokens, held, loaded = (_table(ask, name, found.get(name, {}), getattr(usual, name)) for name in TABLES)
+    evicted, late, requests = (
+        _price(ask, name, found[name]) if name in found else getattr(usual, name) for name in SINGLE
+    )
+    return Tariff(tokens, held, loaded, evicted, late, requests)
+
+
+def _table(ask: str, name: str, found: Any, usual: Table) -> Table:
+    if not isinstance(found, dict) or (name == "tokens" and found.keys() - set(TOKENS)):
+        raise InputError(say(ask, f"{name} is {shown(found)}", f"price {', '.join(TOKENS)} there, or tiers"))
+    return dict(usual) | {key: _price(ask, f"{name}.{key}", value) for key, value in found.items()}
 
 
 def _price(ask: str, name: str, value: Any) -> Decimal:

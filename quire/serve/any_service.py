@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from quire.bills.bill import Bill
 from quire.core.records.errors import say
 from quire.core.records.identity import Scope
 from quire.engine.sampling.params import Sampling
@@ -90,6 +91,10 @@ class AnyService(ABC):
     @abstractmethod
     async def look(self, path: str, query: str, authorization: str) -> Reply | None:
         """The answer of the live page; None: there is none."""
+
+    async def bill(self) -> Bill | None:
+        """What each tenant used; None: it is not kept."""
+        return None
 
     @abstractmethod
     def cut(self) -> None:

@@ -55,7 +55,9 @@ class BilledLife:
         def request(ask: Any) -> Request:
             made, number = plain(ask), zlib.crc32(ask.name.encode())
             session = f"s{number % 5}" if number % 3 == 0 and made.session is None else made.session
-            return replace(made, tenant=TENANTS[number % 4], session=session if options.get("sessions") else made.session)
+            return replace(
+                made, tenant=TENANTS[number % 4], session=session if options.get("sessions") else made.session
+            )
 
         patch.setattr(build, "request", request)
         patch.setattr(Subject, "watchers", staticmethod(watchers))

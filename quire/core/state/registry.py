@@ -194,8 +194,8 @@ class Registry:
     __slots__ = (
         "abandoned", "background", "callers_plans", "commit_checked", "content", "free_rows", "holds", "in_flight",
         "learners", "lost_finds", "lost_plans", "lost_prefetches", "lost_writers", "next_plan", "open_claims",
-        "open_finds", "open_prefetches", "open_writers", "page_watcher", "plans", "sequences", "sessions", "setup", "timed",
-        "waiting",
+        "open_finds", "open_prefetches", "open_writers", "page_watcher", "plans", "sequences", "sessions", "setup",
+        "timed", "waiting",
     )  # fmt: skip
 
     def __init__(self, setup: Setup, page_watcher: PageWatcher | None = None) -> None:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Unpack
 
 import torch
 
+from quire.bills.bill_file import bill_path
+from quire.bills.bills import Bills
 from quire.core.cache import Cache
 from quire.core.records.errors import StateError, say
 from quire.core.records.identity import Scope
@@ -86,6 +88,11 @@ def _incidents(config: EngineConfig) -> Incidents | None:
     return Incidents(config.incidents, keep=config.incidents_keep, lines=config.incident_lines)
 
 
+def _bills(config: EngineConfig) -> Bills | None:
+    """What adds up who uses what of the cache, if somebody wants it."""
+    return None if config.bills is None else Bills(bill_path(config.bills))
+
+
 class Engine:
     """Continuous batching over a Quire cache. Its numbers are the cache's promises: no step exceeds its budget."""
 
@@ -100,7 +107,9 @@ class Engine:
         if disk is not None:
             check_disk_index(cache)
         self.incidents = _incidents(config)
-        self.cache = Cache(cache, clock=clock, watchers=[self.incidents] if self.incidents else ())
+        self.bills = _bills(config)
+        watchers = [one for one in (self.incidents, self.bills) if one is not None]
+        self.cache = Cache(cache, clock=clock, watchers=watchers)
         self.pages = Pages(model, self.cache.config, colder)
         self.plans = PlanRunner(self.cache, self.pages.mover)
         self.connector_side = ConnectorSide(self.cache, connector, model.recurrent)
@@ -359,6 +368,8 @@ class Engine:
                 self._live.recording.recorder.close()
             if self.incidents is not None:
                 self.incidents.close()
+            if self.bills is not None and not self.closed:
+                self.bills.close()
             if not self.closed:
                 self.closed = True
                 untouched = [one.close() for one in self.participants]

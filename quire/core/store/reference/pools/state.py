@@ -206,7 +206,9 @@ class State:
     inherit: bool = True  # a replaced page's copies may be trusted: no plan is under way
     admissions: int = 0  # rows settled so far
     loose: int = 0  # claims that find their pages through the tree
-    makes: list[int] = field(default_factory=lambda: [NO_ROW])  # one number: the row that pages are being made for, or -1
+    makes: list[int] = field(
+        default_factory=lambda: [NO_ROW]
+    )  # one number: the row that pages are being made for, or -1
 
     def tell_time(self, now: int) -> None:
         """It is `now`."""

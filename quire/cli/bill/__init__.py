@@ -1,0 +1,1 @@
+"""quire bill: what each tenant used, as a table, as CSV, as JSON or as a page."""
