@@ -149,8 +149,6 @@ class Bills:
                         number, pool.change(told, self._at(), self._makers, self._given[number]), self._seats
                     )
                     self._given[number].clear()
-                    if pool.is_due(self._at()):
-                        self._book.settle(self._at())
         self._seats.clear()
         self._time = None
 
@@ -169,7 +167,7 @@ class Bills:
         if self._time is None:
             self._time = self._last = max(self._last, int(self._clock()))
             if self._opened is not None:
-                self._opened.now = self._time
+                self._opened.pass_time(self._time)
         return self._time
 
     def _date(self) -> str:

@@ -116,20 +116,22 @@ class Holdings:
     # -- sums --------------------------------------------------------------------------------------------------------
 
     def is_due(self, now: int) -> bool:
-        """Whether it is time to take the sums, or the numbers would not fit."""
+        """Whether it is time to settle: with more, the numbers might not fit."""
         return (now - self._start) * len(self._party) * self.num_tiers >= MOST_PAGE_TIME
 
     def settle(self, now: int) -> list[tuple[int, int, int]]:
         """Byte-nanoseconds since the last call: party, tier and number. It starts anew."""
-        past = self._held * (now - self._start) - self._since
-        parties, tiers = np.nonzero(past)
-        told = zip(parties.tolist(), tiers.tolist(), past[parties, tiers].tolist(), strict=True)
+        parties, tiers = np.nonzero(self._held | self._since)
+        held, since = self._held[parties, tiers].tolist(), self._since[parties, tiers].tolist()
+        time = now - self._start
+        past = [pages * time - then for pages, then in zip(held, since, strict=True)]  # Python's numbers have no end
+        told = zip(parties.tolist(), tiers.tolist(), past, strict=True)
         for tier, (pages, since) in enumerate(self._all.T.tolist()):
-            self.whole[tier] += (pages * (now - self._start) - since) * self.page_bytes
+            self.whole[tier] += (pages * time - since) * self.page_bytes
         self._all[1] = 0
         self._since[:] = 0
         self._start = now
-        return [(party, tier, number * self.page_bytes) for party, tier, number in told]
+        return [(party, tier, number * self.page_bytes) for party, tier, number in told if number]
 
     def used(self) -> set[int]:
         """Parties that have pages."""

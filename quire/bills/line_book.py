@@ -87,6 +87,12 @@ class LineBook:
         if lost:
             by[who] = by.get(who, 0) + lost
 
+    def pass_time(self, now: int) -> None:
+        """It is now, and nothing has changed since the last call."""
+        self.now = now
+        if any(pool.is_due(now) for pool in self.pools):
+            self.settle(now)
+
     def settle(self, now: int) -> None:
         """Write what was held up to now into the lines."""
         self.now = now

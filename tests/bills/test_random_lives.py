@@ -12,10 +12,10 @@ from tests.bills.lives import BilledLife, bytes_held, counted
 from tests.effort import cases
 
 
-@pytest.mark.parametrize("number", range(cases(10, 400)))
+@pytest.mark.parametrize("number", range(cases(6, 400)))
 def test_a_life_adds_up(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     life = BilledLife(f"billed/{number}", available_stores(), monkeypatch)
-    bills = life.live(220)
+    bills = life.live(160)
     assert all(bill == bills[0] for bill in bills) and len(bills) == len(available_stores())
     for cache, bill, held, seen in zip(life.caches, bills, life.held, life.seen, strict=True):
         check(cache)
@@ -30,7 +30,7 @@ def test_a_life_adds_up(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_many_names_and_many_sets_of_users_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for three accounts beside the two that are always there, all sums stay what they are."""
     life = BilledLife("billed/few", available_stores()[-1:], monkeypatch, most_accounts=4, sessions=True)
-    bill = life.live(400)[0]
+    bill = life.live(200)[0]
     assert len(bill.lines) <= 4
     assert Counter(bill.total.held) == +life.held[0]
     assert bytes_held(life.caches[0]).total() >= 0

@@ -19,7 +19,7 @@ def page(bill: Bill, prices: Prices | None) -> str:
     parts.append(html.tiles(_tiles(total)))
     parts.append(html.card([html.table(head(bill, prices), table)], "Who used what"))
     evictors = [[who.name, other.name, bytes_text(number)] for who, line in ordered(bill)
-                for other, number in sorted(line.evicted_by.items())]  # fmt: skip
+                for other, number in sorted(line.evicted_by.items(), key=lambda one: one[0].name)]  # fmt: skip
     if evictors:
         parts.append(
             html.card([html.table(["whose pages", "for whom", "bytes"], evictors, words=2)], "Evicted by whom")

@@ -174,6 +174,9 @@ cdef int make_tenure(State *s) except -1:
     cdef int32_t i, p
     for i in range(s.num_groups):
         g = s.pools + i
+        for p in range(g.num_pages):
+            if page_at(g, p).holders >= 0:
+                raise ValueError(f"tenure is noted from the first page on, and page {p} of group {i} is there")
         if g.tenure != NULL:
             continue
         if g.first < i:
@@ -182,9 +185,6 @@ cdef int make_tenure(State *s) except -1:
         g.tenure = <Tenure *> calloc(1, sizeof(Tenure))
         if g.tenure == NULL or tenure_open(g.tenure, g.num_pages, &s.makes):
             raise MemoryError(f"group {i}: no memory for tenure")
-        for p in range(g.num_pages):
-            if page_at(g, p).holders >= 0:
-                raise ValueError(f"tenure is noted from the first page on, and page {p} of group {i} is there")
     return 0
 
 

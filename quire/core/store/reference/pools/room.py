@@ -18,7 +18,8 @@ class Room:
     """Slots and pages of one pool."""
 
     __slots__ = (
-        "cells", "tenure", "expiries", "free_pages", "ghosts", "hears", "notes", "orders", "pages", "reserved", "vacant",
+        "cells", "expiries", "free_pages", "ghosts", "hears", "notes", "orders", "pages", "reserved", "tenure",
+        "vacant",
     )  # fmt: skip
 
     def __init__(
