@@ -104,9 +104,13 @@ class Holdings:
         if len(self._held) < len(self._parties):
             more = np.zeros((len(self._parties) + 64 - len(self._held), self.num_tiers), np.int64)
             self._held, self._since = np.concatenate([self._held, more]), np.concatenate([self._since, more])
-        bits = (tiers[:, None] >> self._places & 1).astype(np.int64) * sign
-        np.add.at(self._held, parties, bits)
-        np.add.at(self._since, parties, bits * (now - self._start))
+        time = now - self._start
+        for tier in range(self.num_tiers):
+            some = parties[tiers >> tier & 1 > 0]
+            if len(some):
+                found, pages = _counts(some)
+                self._held[found, tier] += sign * pages
+                self._since[found, tier] += sign * time * pages
 
     def _count_all(self, before: NDArray[np.uint8], after: NDArray[np.uint8], now: int) -> None:
         for tier in range(self.num_tiers):
@@ -148,3 +152,11 @@ class Holdings:
         counted = np.zeros_like(self._held)
         np.add.at(counted, self._party, bits)
         return bool((self._held == counted).all())
+
+
+def _counts(parties: NDArray[np.integer]) -> tuple[NDArray[np.integer], Int64]:
+    """Each party once, and how often it is there; mostly there is one."""
+    if (parties == parties[0]).all():
+        return parties[:1], np.array([len(parties)])
+    found, counts = np.unique(parties, return_counts=True)
+    return found, counts

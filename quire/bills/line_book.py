@@ -6,6 +6,7 @@ Owns who pays for what. Hears of no sequence and reads no clock.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -63,9 +64,10 @@ class LineBook:
             if where == number:
                 takers[account] += int(np.isin(come.raised, pages).sum())
         weights = sorted((+takers).items()) or [(NOBODYS, 1)]
-        for account, lost in sorted(self._split(come.dropped, size).items()):
-            for (taker, _), share in zip(weights, split(lost, [weight for _, weight in weights]), strict=True):
-                self._evict(account, taker, share)
+        lost = sorted(self._split(come.dropped, size).items())
+        shares = split(sum(number for _, number in lost), [weight for _, weight in weights])
+        for account, taker, number in dealt(lost, [(who, share) for (who, _), share in zip(weights, shares, strict=True)]):
+            self._evict(account, taker, number)
 
     def _split(self, parties: Int32, page_bytes: int) -> Counter[int]:
         """Bytes of pages, one party each, split among the members."""
@@ -84,8 +86,7 @@ class LineBook:
         by, who = self.lines[account].evicted_by, self.accounts.who[taker]
         if who not in by and len(by) >= MOST_EVICTORS:
             who = self.accounts.who[OTHERS_NUMBER]
-        if lost:
-            by[who] = by.get(who, 0) + lost
+        by[who] = by.get(who, 0) + lost
 
     def pass_time(self, now: int) -> None:
         """It is now, and nothing has changed since the last call."""
@@ -141,6 +142,20 @@ class LineBook:
             add(whole.loaded, self.tiers[-1], numbers.prefetched * size)
             whole.evicted_by[NOBODY] = whole.evicted + numbers.dropped * size
         return whole
+
+
+def dealt(lost: list[tuple[int, int]], taken: list[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Whose bytes went to whom, where only the sums of both are known: one after the other, in as few parts as can be."""
+    takers = iter(taken)
+    taker, left = NOBODYS, 0
+    for account, number in lost:
+        while number:
+            if not left:
+                taker, left = next(takers)
+                continue
+            part = min(number, left)
+            yield account, taker, part
+            number, left = number - part, left - part
 
 
 def add(numbers: dict[str, int], tier: str, number: int) -> None:

@@ -28,7 +28,8 @@ bills = Bills(Path(sys.argv[1]), every=0)
 cache = Cache(CacheConfig([TierConfig("device", 64)], 4, [LayerGroup(page_bytes=8)]), watchers=[bills])
 number = 0
 while True:
-    batch = cache.add_sequence_batch([Request(number, np.arange(40, dtype=np.int32) + number, tenant=f"t{number % 50}")])
+    request = Request(number, np.arange(40, dtype=np.int32) + number, tenant=f"t{number % 50}")
+    batch = cache.add_sequence_batch([request])
     cache.commit(batch.sequences)
     cache.release(batch.sequences)
     number += 1

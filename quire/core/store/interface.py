@@ -357,7 +357,7 @@ class Store(Protocol):
 
     def take_tenure(self, group: int) -> Int32Array:
         """Pages of the group's pool that got or lost copies since the last call, by number: page, stamp, the row that
-        it was made for (-1: none), a bit for each tier that has a copy now, and 256 if one of that number was dropped."""
+        it was made for (-1: none), a bit for each tier with a copy, and 256 if one of that number was dropped."""
 
     def take_cells(self, group: int) -> Int32Array:
         """Rows, columns and slots of cells of `slots` that have changed since the last call, ascending; [3, cells]."""
