@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from quire import Cache, CacheConfig, LayerGroup, Request, TierConfig
-from quire.bills import Bills
+from quire.insight.bills import Bills
 
 BLOCK, PROMPT, ROWS, SLOTS = 16, 8192, 256, 20_000
 
@@ -77,7 +77,9 @@ def main() -> None:
     own = sum(array.nbytes for array in (held._party, held._stamp, held._tiers))
     began = time.thread_time_ns()
     bills.bill()
-    print(f"{own / SLOTS:.0f} bytes a page, and 4.25 in the store; a bill {(time.thread_time_ns() - began) / 1000:.0f} us")
+    print(
+        f"{own / SLOTS:.0f} bytes a page, and 4.25 in the store; a bill {(time.thread_time_ns() - began) / 1000:.0f} us"
+    )
 
 
 if __name__ == "__main__":

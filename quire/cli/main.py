@@ -41,7 +41,7 @@ TOOLS = {
         "verify the pages that a disk tier keeps; say what is damaged, and repair it",
     ),
     "incident": ("quire.cli.incident_command", "what a cache was called with, played again: exactly, or with others"),
-    "bill": ("quire.cli.bill.bill_command", "what each tenant used of a cache, and what it costs"),
+    "bill": ("quire.cli.serve.bill_command", "what each tenant used of a cache, and what it costs"),
     "disagg": ("quire.cli.disagg", "compute in one process, decode in another; what is sent, and what a crash costs"),
 }
 ENDED = (

@@ -12,12 +12,12 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from quire.bills.bill import Bill
 from quire.core.records.errors import say
 from quire.core.records.identity import Scope
 from quire.engine.sampling.params import Sampling
 from quire.engine.step.runs.page_hints import NO_HINTS, PageHints
 from quire.engine.step.runs.tenant import Together
+from quire.insight.bills.bill import Bill
 from quire.serve.answers.answer_stream import AnswerStream
 from quire.serve.answers.token_words import TokenWords
 from quire.serve.http.api_errors import RETRY_AFTER, ApiError

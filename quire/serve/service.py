@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from quire.bills.bill import Bill
 from quire.core.records.request import Request
 from quire.engine.llm import LLM
 from quire.engine.loop.stream import Stream
 from quire.engine.runner.engine import Engine
 from quire.engine.thread_watch import troubles
+from quire.insight.bills.bill import Bill
 from quire.serve.answers.answer_stream import AnswerStream, LoopStream
 from quire.serve.any_service import AnyService, Generation
 from quire.serve.http.serve_settings import ServeSettings

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from quire import Cache, CacheConfig, LayerGroup, Request, Scope, TierConfig
-from quire.bills import Bill, Bills, save_bill
+from quire.insight.bills import Bill, Bills, save_bill
 
 TEXT = np.arange(24, dtype=np.int32)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from quire.bills import Bill, Bills, Who, load_bill
-from quire.bills.bill import OTHERS
-from tests.bills.test_bills import Billed
+from quire.insight.bills import Bill, Bills, Who, load_bill
+from quire.insight.bills.bill import OTHERS
+from tests.insight.bills.test_bills import Billed
 
 FILE = Path(__file__).parent / "bill-1.json"
 

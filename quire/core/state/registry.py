@@ -21,11 +21,10 @@ from quire.core.state.handle import Handles, Lost
 from quire.core.state.held_hit import HeldHit
 from quire.core.state.hold import Hold
 from quire.core.state.learner import Learner
-from quire.core.state.page_watcher import PageWatcher
 from quire.core.state.prefetching import Prefetching
 from quire.core.state.prepared import Waiting
 from quire.core.state.sequence import Sequence, running_of
-from quire.core.state.setup import Setup
+from quire.core.state.setup import PageWatcher, Setup
 from quire.core.state.writing import Writing
 
 SessionKey = tuple[bytes, str]  # a scope and a name in it: no scope reaches another's

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Unpack
 
 import torch
 
-from quire.bills.bill_file import bill_path
-from quire.bills.bills import Bills
 from quire.core.cache import Cache
 from quire.core.records.errors import StateError, say
 from quire.core.records.identity import Scope
@@ -69,6 +67,8 @@ from quire.engine.step.step_report import Stats, StepReport, Stopwatch
 from quire.engine.structured_outputs.grammar import Grammars
 from quire.engine.structured_outputs.token_mask import TokenMask
 from quire.incidents.incidents import Incidents
+from quire.insight.bills.bill_file import bill_path
+from quire.insight.bills.bills import Bills
 from quire.tiers.base import Tier
 from quire.trace.record.block_ids import read_key
 from quire.trace.record.recorder import TraceRecorder
@@ -106,10 +106,8 @@ class Engine:
         cache = config.cache_config(model.groups(config.block_size, config.snapshot_every))
         if disk is not None:
             check_disk_index(cache)
-        self.incidents = _incidents(config)
-        self.bills = _bills(config)
-        watchers = [one for one in (self.incidents, self.bills) if one is not None]
-        self.cache = Cache(cache, clock=clock, watchers=watchers)
+        self.incidents, self.bills = _incidents(config), _bills(config)
+        self.cache = Cache(cache, clock=clock, watchers=[one for one in (self.incidents, self.bills) if one])
         self.pages = Pages(model, self.cache.config, colder)
         self.plans = PlanRunner(self.cache, self.pages.mover)
         self.connector_side = ConnectorSide(self.cache, connector, model.recurrent)

@@ -92,9 +92,7 @@ class EngineConfig:
                 raise InputError(say(f"{name} {shown(value)}", fact, f"use one of {', '.join(get_args(known))}"))
         object.__setattr__(self, "granted", granted_pairs(self.granted))
         for name in ("incidents", "bills"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, str | Path) and str(value)):
-                raise InputError(say(f"{name} {shown(value)}", "it is not a folder", "give its path, or None"))
+            _check_folder(name, getattr(self, name))
         seconds_of(self.incidents_keep)
         if not isinstance(self.incident_lines, Lines):
             fact = f"they are a {type(self.incident_lines).__name__}"
@@ -170,3 +168,8 @@ class PrefillPeer:
     link: str = "tcp"  # or nixl
     patience: float = 60.0  # seconds from asking for a prompt until it is computed here: its queue there counts
     tls: Tls | None = None  # of quire.transfer; tcp only
+
+
+def _check_folder(name: str, value: object) -> None:
+    if value is not None and not (isinstance(value, str | Path) and str(value)):
+        raise InputError(say(f"{name} {shown(value)}", "it is not a folder", "give its path, or None"))

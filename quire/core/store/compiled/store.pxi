@@ -33,8 +33,7 @@ cdef class Store:
                              f"ghosts {ghosts} or {len(groups)} groups: out of range")
         s.block_size, s.num_groups, s.num_rows, s.num_columns = block_size, len(groups), rows, columns
         s.num_tiers, s.offload_min, s.shadows, s.inherit = len(groups[0][6]), offload_min, shadows, True
-        s.tails, s.min_uses, s.slow = tails, min_uses, s.num_tiers - 1 if slow else -1
-        s.makes = -1
+        s.tails, s.min_uses, s.slow, s.makes = tails, min_uses, s.num_tiers - 1 if slow else -1, -1
         if (slow and s.num_tiers < 3) or (lasting and not slow):
             raise ValueError(f"{s.num_tiers} tiers: a slow one, whose changes may be noted, is behind two others")
         s.tree.lasting = <int64_t *> malloc(8) if lasting else NULL

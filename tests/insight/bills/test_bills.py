@@ -22,9 +22,9 @@ from quire import (
     TierConfig,
     check,
 )
-from quire.bills import Bill, Bills, Line, Who
-from quire.bills.bill import NOBODY, OTHERS
 from quire.core.state.sequence import Sequence
+from quire.insight.bills import Bill, BillLine, Bills, Who
+from quire.insight.bills.bill import NOBODY, OTHERS
 
 BYTES = 100  # of a page
 TEXT = np.arange(16, dtype=np.int32)  # four blocks
@@ -44,7 +44,7 @@ class Billed:
     def __post_init__(self) -> None:
         self.bills = Bills(clock=lambda: self.time, **self.options)
         tiers = [TierConfig(name, slots) for name, slots in zip(("device", "host"), self.slots, strict=False)]
-        fields = {"groups": [LayerGroup(page_bytes=BYTES)], "eviction": "lru", "max_length": 64} | self.config
+        fields: dict[str, Any] = {"groups": [LayerGroup(page_bytes=BYTES)], "eviction": "lru", "max_length": 64} | self.config
         self.cache = Cache(CacheConfig(tiers, 4, **fields), watchers=[self.bills], store=self.store)
 
     def begin(self, tenant: str | None, tokens: Any = TEXT, **more: Any) -> Sequence:
@@ -63,8 +63,8 @@ class Billed:
         check(self.cache)
         return self.bills.bill()
 
-    def line(self, who: Who) -> Line:
-        return self.bill().lines.get(who, Line())
+    def line(self, who: Who) -> BillLine:
+        return self.bill().lines.get(who, BillLine())
 
 
 @pytest.fixture(params=available_stores())

@@ -15,14 +15,14 @@ import urllib.request
 from argparse import Namespace
 from pathlib import Path
 
-from quire.bills.bill import Bill
-from quire.bills.bill_file import MOST_BYTES, load_bill, parse_bill
-from quire.bills.prices import Prices, load_prices
 from quire.cli.arguments import CommandParser
-from quire.cli.bill.bill_page import page
-from quire.cli.bill.bill_rows import as_csv, as_text
 from quire.cli.main import run_act
+from quire.cli.serve.bill_page import page
+from quire.cli.serve.bill_rows import as_csv, as_text
 from quire.core.records.errors import InputError, say
+from quire.insight.bills.bill import Bill
+from quire.insight.bills.bill_file import MOST_BYTES, load_bill, parse_bill
+from quire.insight.bills.prices import PriceList, load_prices
 from quire.simulate.show.number_format import bytes_text
 from quire.simulate.show.page_file import check_page, write_page
 
@@ -54,7 +54,7 @@ def _show(options: Namespace) -> int:
     return 0
 
 
-def _text(form: str, bill: Bill, prices: Prices | None) -> str:
+def _text(form: str, bill: Bill, prices: PriceList | None) -> str:
     if form == "csv":
         return as_csv(bill, prices)
     if form == "table":

@@ -6,8 +6,8 @@ import json
 import os
 from pathlib import Path
 
-from quire.bills.bill import Bill, bill_of
 from quire.core.records.errors import InputError, say
+from quire.insight.bills.bill import Bill, bill_of
 
 NAME = "bills.json"  # in the folder of a disk tier
 MOST_BYTES = 1 << 28

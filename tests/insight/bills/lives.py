@@ -17,8 +17,8 @@ from fuzzing.subject import StoreName, Subject
 from fuzzing.weights import VERBS
 from fuzzing.world import build
 from quire import Cache, Request
-from quire.bills import Bill, Bills
 from quire.core.state.sequence import Sequence as LiveSequence
+from quire.insight.bills import Bill, Bills
 
 DAY = datetime(2026, 1, 2, tzinfo=UTC)
 TENANTS = ("alice", "bob", "carol", None)

@@ -10,7 +10,7 @@ from typing import Any
 
 from quire.core.records.errors import without_words
 
-_log = logging.getLogger("quire.bills")
+_log = logging.getLogger("quire.insight.bills")
 
 
 class Saver:

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from quire import InputError, StateError
-from quire.bills import Bill, Bills, Line, Who, load_bill, save_bill
-from quire.bills.bill import OTHERS, bill_of
-from tests.bills.test_bills import ALICE, BOB, TEXT, Billed
+from quire.insight.bills import Bill, BillLine, Bills, Who, load_bill, save_bill
+from quire.insight.bills.bill import OTHERS, bill_of
+from tests.insight.bills.test_bills import ALICE, BOB, TEXT, Billed
 from tests.waits import until
 
 WRITER = """
 import sys, numpy as np
 from pathlib import Path
 from quire import Cache, CacheConfig, LayerGroup, Request, TierConfig
-from quire.bills import Bills
+from quire.insight.bills import Bills
 bills = Bills(Path(sys.argv[1]), every=0)
 cache = Cache(CacheConfig([TierConfig("device", 64)], 4, [LayerGroup(page_bytes=8)]), watchers=[bills])
 number = 0
@@ -39,8 +39,10 @@ while True:
 
 def some() -> Bill:
     bill = Bill(("device", "host"), "2026-01-02T03:04:05+00:00", "2026-01-03T03:04:05+00:00")
-    bill.lines[ALICE] = Line(3, 10, 20, 30, 4, 5, 1, {"host": 7}, {"device": 1 << 70, "host": 9}, {BOB: 11, OTHERS: 2})
-    bill.lines[BOB] = Line(1, held={"device": 5}, evicted_by={ALICE: 1})
+    bill.lines[ALICE] = BillLine(
+        3, 10, 20, 30, 4, 5, 1, {"host": 7}, {"device": 1 << 70, "host": 9}, {BOB: 11, OTHERS: 2}
+    )
+    bill.lines[BOB] = BillLine(1, held={"device": 5}, evicted_by={ALICE: 1})
     return bill
 
 
@@ -122,5 +124,5 @@ def test_a_tenant_sees_its_own_lines_and_nobody_elses_name() -> None:
     mine = some().of_tenant("alice")
     assert list(mine.lines) == [ALICE] and mine.lines[ALICE].evicted_by == {OTHERS: 13}
     assert "bob" not in json.dumps(mine.to_json())
-    forged = Bill(("device",), "", "", {Who("(others)"): Line(1), OTHERS: Line(2)})
+    forged = Bill(("device",), "", "", {Who("(others)"): BillLine(1), OTHERS: BillLine(2)})
     assert forged.of_tenant("(others)").total.requests == 1 and forged.of_tenant("x").lines == {}

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from quire.bills import Bill, Line, Who, load_bill, save_bill
-from quire.bills.bill import OTHERS, bill_of
 from quire.cli.main import main
+from quire.insight.bills import Bill, BillLine, Who, load_bill, save_bill
+from quire.insight.bills.bill import OTHERS, bill_of
 from quire.serve import ApiKeys
-from tests.bills.test_bill_file import some
+from tests.insight.bills.test_bill_file import some
 from tests.serve.rig import Serving, serving
 from tests.serve.test_auth import ALICE, BOB, LINES, ask, bearer
 
@@ -54,8 +54,8 @@ def test_json_with_costs_is_a_bill(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_a_page_where_names_are_no_markup_and_no_formulas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bill = some()
-    bill.lines[Who("<script>alert(1)</script>")] = Line(1)
-    bill.lines[Who("=HYPERLINK(1)")] = Line(1)
+    bill.lines[Who("<script>alert(1)</script>")] = BillLine(1)
+    bill.lines[Who("=HYPERLINK(1)")] = BillLine(1)
     bill.note = "the clock broke"
     save_bill(bill, tmp_path / "bills.json")
     page = tmp_path / "bill.html"

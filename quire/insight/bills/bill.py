@@ -34,7 +34,7 @@ OTHERS, NOBODY = Who(kind="others"), Who(kind="nobody")
 
 
 @dataclass(slots=True)
-class Line:
+class BillLine:
     """What one account has used. Tokens are the prompts', but for answers; held is in byte-nanoseconds, by tier."""
 
     requests: int = 0
@@ -58,7 +58,7 @@ class Line:
         """Bytes of its pages that were evicted with their last copy, by whomever."""
         return sum(self.evicted_by.values())
 
-    def add(self, other: Line) -> None:
+    def add(self, other: BillLine) -> None:
         """Another line is of the same account."""
         for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -69,7 +69,7 @@ class Line:
             self.evicted_by[who] = self.evicted_by.get(who, 0) + number
 
 
-COUNTS = tuple(one.name for one in fields(Line)[:7])
+COUNTS = tuple(one.name for one in fields(BillLine)[:7])
 
 
 @dataclass(slots=True)
@@ -79,13 +79,13 @@ class Bill:
     tiers: tuple[str, ...]  # the device first
     since: str
     until: str
-    lines: dict[Who, Line] = field(default_factory=dict)
+    lines: dict[Who, BillLine] = field(default_factory=dict)
     note: str = ""  # why it is not whole
 
     @property
-    def total(self) -> Line:
+    def total(self) -> BillLine:
         """All lines together."""
-        total = Line()
+        total = BillLine()
         for line in self.lines.values():
             total.add(line)
         return total
@@ -94,9 +94,9 @@ class Bill:
         """Bytes of whomever's pages that went to make room for this account."""
         return sum(line.evicted_by.get(who, 0) for line in self.lines.values())
 
-    def line(self, who: Who) -> Line:
+    def line(self, who: Who) -> BillLine:
         """The line of an account, a new one if it has none."""
-        return self.lines.setdefault(who, Line())
+        return self.lines.setdefault(who, BillLine())
 
     def add(self, other: Bill) -> None:
         """What another bill says is billed here too, as of a cache that was before this one."""
@@ -128,7 +128,7 @@ class Bill:
         }  # fmt: skip
 
 
-def _numbers(line: Line) -> dict[str, Any]:
+def _numbers(line: BillLine) -> dict[str, Any]:
     return {name: getattr(line, name) for name in COUNTS} | {"loaded": line.loaded, "held": line.held}
 
 
@@ -136,7 +136,7 @@ def _who_json(who: Who) -> dict[str, Any]:
     return dict(who._asdict())
 
 
-def _line_json(who: Who, line: Line) -> dict[str, Any]:
+def _line_json(who: Who, line: BillLine) -> dict[str, Any]:
     by = [_who_json(other) | {"bytes": number} for other, number in line.evicted_by.items()]
     return _who_json(who) | _numbers(line) | {"evicted_by": by}
 
@@ -172,8 +172,8 @@ def _who_of(data: Mapping[str, Any]) -> Who:
     return Who(tenant, adapter, session, kind)
 
 
-def _line_of(data: Mapping[str, Any]) -> Line:
-    line = Line(loaded=_by_tier(data["loaded"]), held=_by_tier(data["held"]))
+def _line_of(data: Mapping[str, Any]) -> BillLine:
+    line = BillLine(loaded=_by_tier(data["loaded"]), held=_by_tier(data["held"]))
     for name in COUNTS:
         setattr(line, name, _number(data[name]))
     return line

@@ -12,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from fuzzing.subject import available_stores
 from quire import Cache, CacheConfig, LayerGroup, Request, TierConfig, check
-from quire.bills import Bills
-from quire.bills.bill import split
-from quire.bills.token_marks import TokenMarks
-from tests.bills.lives import bytes_held
+from quire.insight.bills import Bills
+from quire.insight.bills.bill import split
+from quire.insight.bills.token_marks import TokenMarks
 from tests.effort import cases
+from tests.insight.bills.lives import bytes_held
 
 PLACES = st.integers(0, 5)
 QUIET: Any = {"deadline": None, "derandomize": True, "database": None, "suppress_health_check": list(HealthCheck)}

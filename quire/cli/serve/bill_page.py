@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import quire.simulate.show.html as html
-from quire.bills.bill import Bill, Line
-from quire.bills.prices import Prices
-from quire.cli.bill.bill_rows import head, ordered, rows
+from quire.cli.serve.bill_rows import head, ordered, rows
+from quire.insight.bills.bill import Bill, BillLine
+from quire.insight.bills.prices import PriceList
 from quire.simulate.show.number_format import bytes_text, count_text, share_text
 
 
-def page(bill: Bill, prices: Prices | None) -> str:
+def page(bill: Bill, prices: PriceList | None) -> str:
     """The whole page."""
     table, total = rows(bill, prices, bytes_text), bill.total
     cost = f" They come to {table[-1][-1]}." if prices else ""
@@ -41,7 +41,7 @@ def _accounts(bill: Bill) -> str:
     return f"{count_text(number)} account{'' if number == 1 else 's'}"
 
 
-def _tiles(total: Line) -> list[tuple[str, str, str]]:
+def _tiles(total: BillLine) -> list[tuple[str, str, str]]:
     prompt = max(1, total.prompt)
     reused = total.reused_own + total.reused_shared
     return [

@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quire.bills.accounts import MOST_ACCOUNTS, Accounts
-from quire.bills.bill import Bill, Line
-from quire.bills.bill_file import load_bill, save_bill
-from quire.bills.line_book import LineBook, Seat
-from quire.bills.saver import Saver
-from quire.bills.token_marks import TokenMarks
 from quire.core.records.errors import BrokenInvariant, StateError, say, without_words
 from quire.core.records.request import Int32, Request
 from quire.core.state.sequence import Sequence as LiveSequence
 from quire.core.state.setup import Setup
+from quire.insight.bills.accounts import MOST_ACCOUNTS, Accounts
+from quire.insight.bills.bill import Bill, BillLine
+from quire.insight.bills.bill_file import load_bill, save_bill
+from quire.insight.bills.line_book import LineBook, Seat
+from quire.insight.bills.saver import Saver
+from quire.insight.bills.token_marks import TokenMarks
 
 if TYPE_CHECKING:
     from quire.core.state.claim import Promise
     from quire.core.store.interface import Hit
 
-_log = logging.getLogger("quire.bills")
+_log = logging.getLogger("quire.insight.bills")
 
 
 class Bills:
@@ -270,12 +270,12 @@ class _Guard:
         return True
 
 
-def _tokens(marks: TokenMarks, sequence: LiveSequence) -> Line:
+def _tokens(marks: TokenMarks, sequence: LiveSequence) -> BillLine:
     """What a sequence has used by now."""
     computed, start = sequence.computed, sequence.start
     own, shared = marks.reused(start)
     prompt = max(0, min(computed, marks.end) - min(start, marks.start))
-    return Line(
+    return BillLine(
         computed=0 if marks.received else prompt,
         received=prompt if marks.received else 0,
         reused_own=own,

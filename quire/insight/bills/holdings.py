@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.bills.parties import Parties
 from quire.core.records.request import Int32
 from quire.core.state.setup import GroupPool
+from quire.insight.bills.parties import Parties
 
 DROPPED = 256  # in what a store tells, beside the tiers of a page
 MOST_PAGE_TIME = 1 << 61  # pages x nanoseconds that are kept before they are written to lines

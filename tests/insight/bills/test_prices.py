@@ -1,4 +1,4 @@
-"""Prices: exact sums out of a TOML file, and refusals of what is not understood."""
+"""PriceList: exact sums out of a TOML file, and refusals of what is not understood."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from quire import InputError
-from quire.bills import Bill, Line, Who, load_prices
-from quire.bills.bill import OTHERS
+from quire.insight.bills import Bill, BillLine, Who, load_prices
+from quire.insight.bills.bill import OTHERS
 
 GIB, HOUR = 1 << 30, 3600 * 10**9
 TOML = """
@@ -34,11 +34,11 @@ ALICE, BOB = Who("alice"), Who("bob")
 def test_what_a_line_comes_to(tmp_path: Path) -> None:
     path = tmp_path / "prices.toml"
     path.write_text(TOML)
-    line = Line(
+    line = BillLine(
         10, 2_000_000, 500_000, late=1, loaded={"host": 3 * GIB}, held={"device": 4 * GIB * HOUR, "host": GIB * HOUR}
     )
-    bill = Bill(("device", "host"), "", "", {ALICE: line, BOB: Line(computed=1, evicted_by={ALICE: GIB // 2})})
-    bill.lines[OTHERS] = Line(computed=1_000_000)
+    bill = Bill(("device", "host"), "", "", {ALICE: line, BOB: BillLine(computed=1, evicted_by={ALICE: GIB // 2})})
+    bill.lines[OTHERS] = BillLine(computed=1_000_000)
     costs = load_prices(path).costs(bill)
     parts = ("0.01", "0.6", "0.02", "-1", "0.003", "2", "0.05", "1")  # the last: half of a GiB of his pages
     assert costs[ALICE] == sum(map(Decimal, parts))

@@ -1,4 +1,4 @@
-"""Prices: what each thing on a bill costs, out of a TOML file, and what a line comes to. Exact: decimal numbers.
+"""PriceList: what each thing on a bill costs, out of a TOML file, and what a line comes to. Exact: decimal numbers.
 
 currency = "EUR"
 [tokens]                # per million
@@ -21,8 +21,8 @@ from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
-from quire.bills.bill import Bill, Line, Who
 from quire.core.records.errors import InputError, say, shown
+from quire.insight.bills.bill import Bill, BillLine, Who
 
 TOKENS = ("computed", "reused_own", "reused_shared", "received", "answers")
 TABLES, SINGLE = ("tokens", "held", "loaded"), ("evicted", "late", "requests")
@@ -34,7 +34,7 @@ Table = Mapping[str, Decimal]
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """Prices by name; what has none costs nothing."""
+    """PriceList by name; what has none costs nothing."""
 
     tokens: Table = field(default_factory=dict)
     held: Table = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Tariff:
     late: Decimal = Decimal(0)  # per answer that came late; below zero: a refund
     requests: Decimal = Decimal(0)
 
-    def cost(self, line: Line, evicted_for: int) -> Decimal:
+    def cost(self, line: BillLine, evicted_for: int) -> Decimal:
         """What a line comes to."""
         with localcontext() as context:
             context.prec = EXACT
@@ -60,7 +60,7 @@ class Tariff:
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class PriceList:
     """A tariff for all, and others for some tenants."""
 
     currency: str = ""
@@ -77,7 +77,7 @@ class Prices:
         return {who: self.tariff(who).cost(line, bill.evicted_for(who)) for who, line in bill.lines.items()}
 
 
-def load_prices(path: str | Path) -> Prices:
+def load_prices(path: str | Path) -> PriceList:
     """Read them; what is not understood is refused, not left out."""
     ask = f"the prices {path}"
     try:
@@ -95,7 +95,7 @@ def load_prices(path: str | Path) -> Prices:
     if not isinstance(currency, str) or not isinstance(others, dict):
         raise InputError(say(ask, "currency is a text, per_tenant a table", "write them so"))
     usual = _tariff(ask, found, Tariff())
-    return Prices(currency, usual, {name: _tariff(ask, table, usual) for name, table in others.items()})
+    return PriceList(currency, usual, {name: _tariff(ask, table, usual) for name, table in others.items()})
 
 
 def _tariff(ask: str, found: Any, usual: Tariff) -> Tariff:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quire.bills.bill import NOBODY, OTHERS, Who
 from quire.core.records.request import Request
+from quire.insight.bills.bill import NOBODY, OTHERS, Who
 
 NOBODYS, OTHERS_NUMBER = 0, 1  # accounts that are always there
 MOST_ACCOUNTS = 1024

@@ -7,14 +7,14 @@ import io
 from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 
-from quire.bills.bill import Bill, Line, Who
-from quire.bills.prices import EXACT, GIB, HOUR, Prices
+from quire.insight.bills.bill import Bill, BillLine, Who
+from quire.insight.bills.prices import EXACT, GIB, HOUR, PriceList
 
 Cells = list[str]
 CENT = Decimal("0.01")
 
 
-def ordered(bill: Bill) -> list[tuple[Who, Line]]:
+def ordered(bill: Bill) -> list[tuple[Who, BillLine]]:
     """Lines by name; the cache's own ones last."""
     return sorted(bill.lines.items(), key=lambda one: (one[0].kind != "tenant", one[0].name))
 
@@ -33,14 +33,14 @@ def hours(held: int) -> str:
     return f"{float(held / GIB / HOUR):,.6g}"
 
 
-def head(bill: Bill, prices: Prices | None) -> Cells:
+def head(bill: Bill, prices: PriceList | None) -> Cells:
     """What the columns are."""
     names = ["account", "requests", "computed", "own", "shared", "received", "answers", "late"]
     names += [f"{tier} GiB h" for tier in bill.tiers] + [f"from {tier}" for tier in bill.tiers[1:]]
     return [*names, "evicted", "evicted for it", *(["cost"] if prices else [])]
 
 
-def rows(bill: Bill, prices: Prices | None, size: Callable[[int], str]) -> list[Cells]:
+def rows(bill: Bill, prices: PriceList | None, size: Callable[[int], str]) -> list[Cells]:
     """A row per line, and one with their sums; `size` says bytes."""
     costs = prices.costs(bill) if prices else {}
     made = [_row(bill, (who.name, line), bill.evicted_for(who), size) for who, line in ordered(bill)]
@@ -55,7 +55,7 @@ def rows(bill: Bill, prices: Prices | None, size: Callable[[int], str]) -> list[
     return made
 
 
-def _row(bill: Bill, named: tuple[str, Line], evicted_for: int, size: Callable[[int], str]) -> Cells:
+def _row(bill: Bill, named: tuple[str, BillLine], evicted_for: int, size: Callable[[int], str]) -> Cells:
     name, line = named
     counts = (line.requests, line.computed, line.reused_own, line.reused_shared, line.received, line.answers, line.late)
     cells = [name, *(f"{number:,}" for number in counts)]
@@ -64,7 +64,7 @@ def _row(bill: Bill, named: tuple[str, Line], evicted_for: int, size: Callable[[
     return [*cells, size(line.evicted), size(evicted_for)]
 
 
-def as_text(bill: Bill, prices: Prices | None, size: Callable[[int], str]) -> str:
+def as_text(bill: Bill, prices: PriceList | None, size: Callable[[int], str]) -> str:
     """A table for a terminal."""
     table = [head(bill, prices), *rows(bill, prices, size)]
     wide = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
@@ -76,7 +76,7 @@ def as_text(bill: Bill, prices: Prices | None, size: Callable[[int], str]) -> st
     return "\n".join([f"{bill.since} to {bill.until}", "", lines[0], *lines[1:], *note]) + "\n"
 
 
-def as_csv(bill: Bill, prices: Prices | None) -> str:
+def as_csv(bill: Bill, prices: PriceList | None) -> str:
     """Every number as it is: bytes, byte-nanoseconds; costs with all digits. No sums: a sheet makes them."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

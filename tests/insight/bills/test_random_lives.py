@@ -8,8 +8,8 @@ import pytest
 
 from fuzzing.subject import available_stores
 from quire import check
-from tests.bills.lives import BilledLife, bytes_held, counted
 from tests.effort import cases
+from tests.insight.bills.lives import BilledLife, bytes_held, counted
 
 
 @pytest.mark.parametrize("number", range(cases(6, 400)))

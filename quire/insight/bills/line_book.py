@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from quire.bills.accounts import NOBODYS, OTHERS_NUMBER, Accounts
-from quire.bills.bill import NOBODY, Bill, Line, split
-from quire.bills.holdings import Come, Holdings
-from quire.bills.parties import Parties
 from quire.core.records.errors import BrokenInvariant
 from quire.core.records.reports.stats import counts
 from quire.core.records.request import Int32, Request
 from quire.core.state.setup import Setup
+from quire.insight.bills.accounts import NOBODYS, OTHERS_NUMBER, Accounts
+from quire.insight.bills.bill import NOBODY, Bill, BillLine, split
+from quire.insight.bills.holdings import Come, Holdings
+from quire.insight.bills.parties import Parties
 
 MOST_EVICTORS = 64  # that are told apart of each account
 Seat = tuple[int, int, Int32]  # of the present call: account, pool, pages of its hit
@@ -29,7 +29,7 @@ class LineBook:
     def __init__(self, setup: Setup, accounts: Accounts, most_accounts: int, now: int) -> None:
         self.setup, self.accounts, self.now = setup, accounts, now
         self.tiers = tuple(tier.name for tier in setup.config.tiers)
-        self.lines: list[Line] = [Line(), Line()]
+        self.lines: list[BillLine] = [BillLine(), BillLine()]
         self.parties = Parties(most_accounts, self._sweep)
         self.pools: list[Holdings] = []
         for groups in setup.sharers:
@@ -45,7 +45,7 @@ class LineBook:
         """Whom a request is billed to."""
         number = self.accounts.number_of(request)
         while len(self.lines) < len(self.accounts):
-            self.lines.append(Line())
+            self.lines.append(BillLine())
         return number
 
     def read_up(self, account: int, group: int, tier: int, pages: int) -> None:
@@ -66,7 +66,9 @@ class LineBook:
         weights = sorted((+takers).items()) or [(NOBODYS, 1)]
         lost = sorted(self._split(come.dropped, size).items())
         shares = split(sum(number for _, number in lost), [weight for _, weight in weights])
-        for account, taker, number in dealt(lost, [(who, share) for (who, _), share in zip(weights, shares, strict=True)]):
+        for account, taker, number in dealt(
+            lost, [(who, share) for (who, _), share in zip(weights, shares, strict=True)]
+        ):
             self._evict(account, taker, number)
 
     def _split(self, parties: Int32, page_bytes: int) -> Counter[int]:
@@ -110,7 +112,7 @@ class LineBook:
     def write(self, bill: Bill) -> None:
         """Every line that has something on it."""
         for who, line in zip(self.accounts.who, self.lines, strict=True):
-            if line != Line():
+            if line != BillLine():
                 bill.line(who).add(line)
 
     def check(self, copies: list[list[int]]) -> None:
@@ -120,7 +122,7 @@ class LineBook:
             raise BrokenInvariant(f"copies {copies} by pool and tier, and {told} of them are billed")
         if not all(pool.is_sound() for pool in self.pools):
             raise BrokenInvariant("pages of a party are not those that it has")
-        total, whole = Line(), self._counted()
+        total, whole = BillLine(), self._counted()
         for line in self.lines:
             total.add(line)
         for what, billed, counted in (("held", total.held, whole.held), ("loaded", total.loaded, whole.loaded),
@@ -128,9 +130,9 @@ class LineBook:
             if billed != counted:
                 raise BrokenInvariant(f"{what}: {billed} is billed, {counted} was counted")
 
-    def _counted(self) -> Line:
+    def _counted(self) -> BillLine:
         """The sums as the cache has them, without accounts; of time, up to when it was last settled."""
-        whole = Line()
+        whole = BillLine()
         for pool in self.pools:
             for tier, number in zip(self.tiers, pool.whole, strict=True):
                 add(whole.held, tier, number)
@@ -145,7 +147,7 @@ class LineBook:
 
 
 def dealt(lost: list[tuple[int, int]], taken: list[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Whose bytes went to whom, where only the sums of both are known: one after the other, in as few parts as can be."""
+    """Whose bytes went to whom, where only the sums of both are known: one after the other, in few parts."""
     takers = iter(taken)
     taker, left = NOBODYS, 0
     for account, number in lost:

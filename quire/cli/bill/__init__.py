@@ -1,1 +1,0 @@
-"""quire bill: what each tenant used, as a table, as CSV, as JSON or as a page."""
