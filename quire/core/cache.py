@@ -52,9 +52,9 @@ from quire.core.state.claims import Claims, settle
 from quire.core.state.handle import handles_of
 from quire.core.state.hold import Hold
 from quire.core.state.prepared import Prepared, Purpose
-from quire.core.state.registry import LaunchedStep, Registry
+from quire.core.state.registry import LaunchedStep, PageWatcher, Registry
 from quire.core.state.sequence import Sequence, note_back, own_row
-from quire.core.state.setup import PageWatcher, open_setup
+from quire.core.state.setup import open_setup
 from quire.core.store import StoreName
 from quire.core.watcher import CallWatcher, Recorder, SequenceWatcher, sorted_watchers
 
@@ -82,7 +82,7 @@ class Cache(ColderTiers, Questions):
         self._watchers, of_calls, of_pages = sorted_watchers(watchers)
         if of_calls is not None and callable(clock):
             clock = of_calls.timed(clock)
-        self._setup = open_setup(config, clock, store, of_pages)
+        self._setup = open_setup(config, clock, store, None if of_pages is None else of_pages.call_over)
         self._registry = Registry(self._setup, of_pages)
         if of_pages is not None:
             of_pages.attach_pages(self._setup)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from quire.core.records.errors import InputError, listed, say
+from quire.core.state.registry import PageWatcher
 from quire.core.state.sequence import Sequence
-from quire.core.state.setup import PageWatcher
 
 
 class SequenceWatcher(Protocol):

@@ -1,15 +1,12 @@
-"""Setup: what never changes in a cache: config, layer groups, stores, clock, lock, and who watches its pages.
-
-Knows no sequences.
-"""
+"""Setup: what never changes in a cache: config, layer groups, stores, clock, lock. Knows no sequences."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple
 
 from quire.core.records.config import CacheConfig, num_columns, num_encoder_columns, slow_tier
 from quire.core.records.errors import InputError, say, shown
@@ -21,55 +18,18 @@ from quire.core.state.stream import TokenStream, open_stream
 from quire.core.store import StoreName, open_store
 
 if TYPE_CHECKING:
-    from quire.core.records.request import Int32, Request
-    from quire.core.state.claim import Promise
-    from quire.core.state.sequence import Sequence as LiveSequence
-    from quire.core.store.interface import Chain, Hit, Store
+    from quire.core.store.interface import Chain, Store
 
 Clock = Callable[[], float]
+CallOver = Callable[[], None]
 
 EARLIEST, LATEST = -1e12, 1e12  # seconds: what a clock may say, so that ticks fit the store's numbers
-
-
-@runtime_checkable
-class PageWatcher(Protocol):
-    """What hears of pages; called under the cache's lock: it calls no cache, waits for nothing, never raises."""
-
-    def attach_pages(self, setup: Setup) -> None:
-        """The cache is made, and has no page yet; its stores note tenure from now on."""
-
-    def admitted(self, sequences: Iterable[LiveSequence]) -> None:
-        """They have their pages."""
-
-    def ending(self, sequence: LiveSequence, store: bool) -> None:
-        """It is about to be released."""
-
-    def seating(self, sequence: LiveSequence, claim: Promise) -> None:
-        """It is about to get the pages that were claimed for it."""
-
-    def reading(self, request: Request, hits: tuple[Hit, Hit | None]) -> None:
-        """Somebody outside holds the pages of a request's hits to read them."""
-
-    def writing(self, request: Request, pages: Collection[Int32]) -> None:
-        """Somebody outside got these new pages, by group of its own tokens, to write them."""
-
-    def forked(self, source: LiveSequence, forks: Collection[LiveSequence]) -> None:
-        """More sequences go on from where it is."""
-
-    def leaving(self, sequence: LiveSequence) -> None:
-        """It is about to give up its row: released, suspended or lost."""
-
-    def call_over(self) -> None:
-        """The lock is about to be given back."""
-
-    def check_sums(self, copies: Collection[Collection[int]]) -> None:
-        """Raise BrokenInvariant where its own numbers do not add up to the stores'; `copies` by pool and tier."""
 
 
 class WatchedLock:
     """A lock like the cache's, which says when a call is over, before another can begin."""
 
-    def __init__(self, call_over: Callable[[], None]) -> None:
+    def __init__(self, call_over: CallOver) -> None:
         self._lock, self._depth, self._call_over = threading.RLock(), 0, call_over
 
     def __enter__(self) -> bool:
@@ -178,7 +138,7 @@ def _check_seconds(seconds: float) -> None:
     raise InputError(say("the clock of a cache", fact, "pass one that returns seconds, as time.monotonic does"))
 
 
-def open_setup(config: CacheConfig, clock: Clock, store: StoreName, watcher: PageWatcher | None = None) -> Setup:
+def open_setup(config: CacheConfig, clock: Clock, store: StoreName, call_over: CallOver | None = None) -> Setup:
     """Stores and numbers for a config."""
     module, layers = open_store(store), tuple(group.clamped(config.max_length) for group in config.groups)
     groups, own_groups = range(len(layers)), range(len(layers) - sum(group.cross for group in layers))
@@ -210,7 +170,7 @@ def open_setup(config: CacheConfig, clock: Clock, store: StoreName, watcher: Pag
         shares_pending=config.share_pending and not across and not any(layers[group].current for group in own_groups),
         partial_policy=1 + config.copy_on_partial_reuse if config.partial_reuse else 0,
         clock=clock,
-        lock=threading.RLock() if watcher is None else WatchedLock(watcher.call_over),
+        lock=threading.RLock() if call_over is None else WatchedLock(call_over),
         chain=module.Chain,
         store=own.store,
         roots=own.roots,

@@ -44,7 +44,8 @@ class Billed:
     def __post_init__(self) -> None:
         self.bills = Bills(clock=lambda: self.time, **self.options)
         tiers = [TierConfig(name, slots) for name, slots in zip(("device", "host"), self.slots, strict=False)]
-        fields: dict[str, Any] = {"groups": [LayerGroup(page_bytes=BYTES)], "eviction": "lru", "max_length": 64} | self.config
+        fields: dict[str, Any] = {"eviction": "lru", "max_length": 64, **self.config}
+        fields["groups"] = [LayerGroup(page_bytes=BYTES)]
         self.cache = Cache(CacheConfig(tiers, 4, **fields), watchers=[self.bills], store=self.store)
 
     def begin(self, tenant: str | None, tokens: Any = TEXT, **more: Any) -> Sequence:
