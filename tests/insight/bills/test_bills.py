@@ -25,6 +25,7 @@ from quire import (
 from quire.core.state.sequence import Sequence
 from quire.insight.bills import Bill, BillLine, Bills, Who
 from quire.insight.bills.bill import NOBODY, OTHERS
+from quire.insight.bills.line_book import dealt
 
 BYTES = 100  # of a page
 TEXT = np.arange(16, dtype=np.int32)  # four blocks
@@ -249,3 +250,16 @@ def test_without_bills_a_store_notes_nothing(store: Any) -> None:
     held = one.cache.hold(sequence, Span(0, 8))
     one.cache.release(sequence)
     assert held is not None and one.bill().lines.get(NOBODY) is None
+
+
+def test_a_page_that_is_taken_over_is_nobody_elses(store: Any) -> None:
+    one = Billed(store)
+    one.serve("alice", TEXT[:6])
+    one.begin("bob", np.append(TEXT[:5], TEXT[14:]))  # the page of her last two tokens becomes his
+    one.time += 10
+    assert (one.line(ALICE).held, one.line(BOB).held) == ({"device": 10 * BYTES // 2}, {"device": 10 * BYTES * 3 // 2})
+    assert one.line(BOB).reused_shared == 5
+
+
+def test_evictions_of_one_call_are_dealt_out_whole() -> None:
+    assert list(dealt([(2, 5), (3, 4)], [(7, 6), (8, 0), (9, 3)])) == [(2, 7, 5), (3, 7, 1), (3, 9, 3)]
