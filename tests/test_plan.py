@@ -50,7 +50,7 @@ LADDERS = {
         "traffic|order_sample",
         "what_if|sample_rate",
         "evaluate",
-        "regret|findings",
+        "regret|findings|bills",
         "prompt_diff",
     ],
     "incidents": ["record", "files", "play|signs", "incidents"],

@@ -41,9 +41,18 @@ TOOLS = {
         "verify the pages of a disk tier; report damage, and repair it",
     ),
     "incident": ("quire.cli.incident_command", "what a cache was called with, played again: exactly, or with others"),
+    "bill": ("quire.cli.serve.bill_command", "what each tenant used of a cache, and what it costs"),
     "disagg": ("quire.cli.disagg", "compute in one process, decode in another; what is sent, and what a crash costs"),
 }
-ENDED = ("replay", "sweep", "trace", "findings", "diff", "incident")  # by SIGTERM in one line; a server has its own way
+ENDED = (
+    "replay",
+    "sweep",
+    "trace",
+    "findings",
+    "diff",
+    "incident",
+    "bill",
+)  # by SIGTERM in one line; a server has its own way
 SERVERS = ("serve", "prefill")  # whose output may have no reader
 MOVED = {
     "fuzz": "the fuzzer is not installed any more; in a checkout: make fuzz, or python -m fuzzing",

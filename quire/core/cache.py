@@ -52,7 +52,7 @@ from quire.core.state.claims import Claims, settle
 from quire.core.state.handle import handles_of
 from quire.core.state.hold import Hold
 from quire.core.state.prepared import Prepared, Purpose
-from quire.core.state.registry import LaunchedStep, Registry
+from quire.core.state.registry import LaunchedStep, PageWatcher, Registry
 from quire.core.state.sequence import Sequence, note_back, own_row
 from quire.core.state.setup import open_setup
 from quire.core.store import StoreName
@@ -66,23 +66,26 @@ class Cache(ColderTiers, Questions):
     """The KV cache of one engine. Decides; moves no bytes: run the plans it returns, then `finish` them.
 
     `record` names a file for a trace of what it serves, without tokens; `recorder.close()` ends it (docs/trace.md).
-    `watchers` hear of its sequences, or, as `quire.incidents.Incidents`, of its calls (docs/incidents.md).
+    `watchers` hear of its sequences, or, as `quire.incidents.Incidents`, of its calls (docs/incidents.md), or, as
+    `quire.insight.bills.Bills`, of its pages (docs/bills.md).
     """
 
     def __init__(
         self, config: CacheConfig, *, clock: Callable[[], float] = time.monotonic, store: StoreName = "auto",
-        record: str | Path | None = None, watchers: Iterable[SequenceWatcher | CallWatcher] = NO_WATCHERS,
+        record: str | Path | None = None, watchers: Iterable[SequenceWatcher | CallWatcher | PageWatcher] = NO_WATCHERS,
     ) -> None:  # fmt: skip
         if not isinstance(config, CacheConfig):
             raise InputError(say("the config of a cache", f"it is a {type(config).__name__}", "pass a CacheConfig"))
         for reason in hopeless(config):
             warnings.warn(reason, ConfigWarning, stacklevel=2)
         self.config = config
-        self._watchers, of_calls = sorted_watchers(watchers)
+        self._watchers, of_calls, of_pages = sorted_watchers(watchers)
         if of_calls is not None and callable(clock):
             clock = of_calls.timed(clock)
-        self._setup = open_setup(config, clock, store)
-        self._registry = Registry(self._setup)
+        self._setup = open_setup(config, clock, store, None if of_pages is None else of_pages.call_over)
+        self._registry = Registry(self._setup, of_pages)
+        if of_pages is not None:
+            of_pages.attach_pages(self._setup)
         self._lock = self._setup.lock
         self._marks = [np.zeros(NUM_COUNTERS, np.int64) for _ in config.groups]
         self.recorder: Recorder | None = None  # of a trace of what is served; close it to have the file

@@ -35,7 +35,21 @@ def check(cache: Cache) -> None:
             the_tree_is_whole(dump, setup.block_size)
             lengths_are_ordered(setup, stream, dump)
         rows_belong_to_sequences(registry, dumps)
+        if registry.page_watcher is not None:
+            registry.page_watcher.check_sums(copies_by_pool(setup, dumps))
         receipts_account_for_every_token(registry)
+
+
+def copies_by_pool(setup: Setup, dumps: list[Dump]) -> list[list[int]]:
+    """How many slots of each tier hold a copy, by pool."""
+    copies = [[0] * len(setup.config.tiers) for _ in setup.sharers]
+    for stream, dump in zip(setup.streams, dumps, strict=True):
+        for place, group in enumerate(dump.groups):
+            found = copies[setup.pool_of[stream.first + place]]
+            for page in group.pages.values():
+                for tier, slot in enumerate(page.slots):
+                    found[tier] += slot >= 0
+    return copies
 
 
 def receipts_account_for_every_token(registry: Registry) -> None:

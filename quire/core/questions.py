@@ -6,7 +6,6 @@ The answers are the caller's, but for whole tables, which are live views. Only `
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 
@@ -33,7 +32,7 @@ class Questions:
 
     config: CacheConfig
     _registry: Registry
-    _lock: threading.RLock
+    _lock: AbstractContextManager[bool]
     _asked: Callable[[], AbstractContextManager[bool]]
     _marks: list[NDArray[np.int64]]  # by group: counts when `take_stats` was last called
 

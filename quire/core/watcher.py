@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from quire.core.records.errors import InputError, listed, say
+from quire.core.state.registry import PageWatcher
 from quire.core.state.sequence import Sequence
 
 
@@ -31,21 +32,34 @@ class CallWatcher(Protocol):
         """The cache is made, and was not called yet."""
 
 
-def sorted_watchers(watchers: Iterable[Any]) -> tuple[tuple[SequenceWatcher, ...], CallWatcher | None]:
-    """Those who hear of sequences, and the one who hears of calls."""
+class Watchers(NamedTuple):
+    """Who watches a cache."""
+
+    of_sequences: tuple[SequenceWatcher, ...]
+    of_calls: CallWatcher | None
+    of_pages: PageWatcher | None
+
+
+def sorted_watchers(watchers: Iterable[Any]) -> Watchers:
+    """Those who hear of sequences, the one who hears of calls, and the one who hears of pages."""
     of_sequences: list[SequenceWatcher] = []
     of_calls: list[CallWatcher] = []
+    of_pages: list[PageWatcher] = []
     for watcher in listed("watchers", watchers):
         if isinstance(watcher, CallWatcher):
             of_calls.append(watcher)
+        elif isinstance(watcher, PageWatcher):
+            of_pages.append(watcher)
+            of_sequences.append(watcher)
         elif hasattr(watcher, "admitted") and hasattr(watcher, "ending"):
             of_sequences.append(watcher)
         else:
             fact = f"a {type(watcher).__name__} has no `admitted` and `ending`"
-            raise InputError(say("the watchers of a cache", fact, "pass Incidents, or what hears of sequences"))
-    if len(of_calls) > 1:
-        raise InputError(say("the watchers of a cache", "two of them hear of its calls", "pass one"))
-    return tuple(of_sequences), of_calls[0] if of_calls else None
+            raise InputError(say("the watchers of a cache", fact, "pass Incidents, Bills, or what hears of sequences"))
+    for many, what in ((len(of_calls), "calls"), (len(of_pages), "pages")):
+        if many > 1:
+            raise InputError(say("the watchers of a cache", f"two of them hear of its {what}", "pass one"))
+    return Watchers(tuple(of_sequences), of_calls[0] if of_calls else None, of_pages[0] if of_pages else None)
 
 
 class Recorder(Protocol):

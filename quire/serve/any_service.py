@@ -17,6 +17,7 @@ from quire.core.records.identity import Scope
 from quire.engine.sampling.params import Sampling
 from quire.engine.step.runs.page_hints import NO_HINTS, PageHints
 from quire.engine.step.runs.tenant import Together
+from quire.insight.bills.bill import Bill
 from quire.serve.answers.answer_stream import AnswerStream
 from quire.serve.answers.token_words import TokenWords
 from quire.serve.http.api_errors import RETRY_AFTER, ApiError
@@ -90,6 +91,10 @@ class AnyService(ABC):
     @abstractmethod
     async def look(self, path: str, query: str, authorization: str) -> Reply | None:
         """The live page's answer; None: there is no live page."""
+
+    async def bill(self) -> Bill | None:
+        """What each tenant used; None: it is not kept."""
+        return None
 
     @abstractmethod
     def cut(self) -> None:

@@ -32,6 +32,7 @@ GETS: dict[str, Handler] = {
     "/ready": other_routes.ready,
     "/version": other_routes.version,
     "/metrics": other_routes.metrics,
+    "/bills": other_routes.bills,
     "/openapi.json": other_routes.openapi,
     **dict.fromkeys(PAGE, other_routes.live_page),
 }

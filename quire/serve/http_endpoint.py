@@ -19,7 +19,7 @@ from quire.serve.http.auth import NO_TENANT
 from quire.serve.http.exchange import ClientGone, Exchange, Receive, Send, event
 
 CLIENT_LEFT = 499  # as nginx says it
-METRICS = "/metrics"  # answered until the end
+METRICS, BILLS = "/metrics", "/bills"  # the operator sees all of it; answered until the end
 _log = logging.getLogger("quire.serve")
 Handler = Callable[[AnyService, Exchange, str], Awaitable[None]]
 
@@ -46,7 +46,7 @@ class HttpEndpoint:
             tenant = exchange.tenant = self._tenant(exchange)
             if tenant != NO_TENANT:
                 metrics.of_tenant(tenant).begun()
-            if not self._is_open and self._path != METRICS:
+            if not self._is_open and self._path not in (METRICS, BILLS):
                 self._service.check_open()
             await self._handle(self._service, exchange, tenant)
             status = exchange.status
@@ -71,7 +71,7 @@ class HttpEndpoint:
             raise ApiError(403, say("the request", fact, "start it with --allow-host NAME, or with API keys"))
         if settings.keys is None or self._is_open:
             return NO_TENANT
-        if self._path == METRICS and settings.is_operator(exchange.header(b"authorization")):
+        if self._path in (METRICS, BILLS) and settings.is_operator(exchange.header(b"authorization")):
             return NO_TENANT  # the operator: the numbers of all
         tenant = settings.keys.tenant(exchange.header(b"authorization"))
         if tenant is None:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from quire.core.records.errors import say, shown
 from quire.serve.any_service import AnyService
 from quire.serve.http.api_errors import RETRY_AFTER, ApiError
+from quire.serve.http.auth import NO_TENANT
 from quire.serve.http.exchange import JSON, Exchange, encoded, encoded_list
 from quire.serve.http.serve_settings import VERSION
 from quire.serve.inputs.tools import template_tools
@@ -106,6 +107,14 @@ async def metrics(service: AnyService, exchange: Exchange, tenant: str) -> None:
     """GET /metrics, for Prometheus: a tenant's own numbers, or to the operator, and where there are no keys, all."""
     data = service.metrics.text(tenant)
     await exchange.reply_bytes(200, data, "text/plain; version=0.0.4; charset=utf-8")
+
+
+async def bills(service: AnyService, exchange: Exchange, tenant: str) -> None:
+    """GET /bills: what a tenant used, or to the operator, and where there are no keys, what each did."""
+    bill = await service.bill()
+    if bill is None:
+        raise ApiError(404, say("the bills", "this server keeps none", "start it with --bills FOLDER"))
+    await exchange.reply(200, (bill if tenant == NO_TENANT else bill.of_tenant(tenant)).to_json())
 
 
 async def openapi(service: AnyService, exchange: Exchange, tenant: str) -> None:

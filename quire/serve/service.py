@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,12 +13,15 @@ from quire.engine.llm import LLM
 from quire.engine.loop.stream import Stream
 from quire.engine.runner.engine import Engine
 from quire.engine.thread_watch import troubles
+from quire.insight.bills.bill import Bill
 from quire.serve.answers.answer_stream import AnswerStream, LoopStream
 from quire.serve.any_service import AnyService, Generation
 from quire.serve.http.serve_settings import ServeSettings
 from quire.serve.metrics.engine_source import EngineSource
 from quire.serve.metrics.metrics import Metrics
 from quire.viewer.page_routes import PageRoutes, Reply
+
+BILL_SECONDS = 1.0
 
 
 class Service(AnyService):
@@ -29,6 +33,8 @@ class Service(AnyService):
         super().__init__(settings, llm.model.tokenizer, longest, llm.loop.engine.vocabulary, self._run_metrics)
         self.llm = llm
         self._streams: set[Stream] = set()
+        self._bill: Bill | None = None  # the last one that was asked for, and when that was
+        self._billed, self._bill_lock = 0.0, asyncio.Lock()
         self._viewed = EngineSource(llm, settings.model_name) if settings.has_viewer else None
         self.page = None if self._viewed is None else _page(self._viewed, settings)  # None: there is no live page
 
@@ -75,6 +81,16 @@ class Service(AnyService):
         if self.page is None:
             return None
         return await asyncio.to_thread(self.page.answer, path, query, authorization)
+
+    async def bill(self) -> Bill | None:
+        """What each tenant used, at most a second old: however often it is asked for, the engine goes on."""
+        bills = self.llm.loop.engine.bills
+        if bills is None:
+            return None
+        async with self._bill_lock:
+            if self._bill is None or time.monotonic() - self._billed > BILL_SECONDS:
+                self._bill, self._billed = await asyncio.to_thread(bills.bill), time.monotonic()
+            return self._bill
 
     def end(self) -> None:
         """Accept no new requests; those that wait for a place are refused. Answers under way go on."""

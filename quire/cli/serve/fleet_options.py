@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from quire.fleet.on_ray.launch import RayFleet
     from quire.serve import ServeSettings
 
-NOT_THERE = ("disk", "prefill_peer", "record", "events", "events_replay", "incidents")  # options of one engine
+NOT_THERE = ("disk", "prefill_peer", "record", "events", "events_replay", "incidents", "bills")  # options of one engine
 
 
 def add_fleet(parser: ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def check_fleet(options: Namespace) -> None:
     import quire.fleet.on_ray  # noqa: F401  (says which extra is missing)
 
     for name in NOT_THERE:
-        if getattr(options, name):
+        if getattr(options, name) not in (None, False):
             fact = "it is of one engine, and here are many"
             raise InputError(say(f"--{name.replace('_', '-')} with --replicas", fact, "leave it out"))
     if bool(options.worker_keys) != bool(options.router_keys):

@@ -120,6 +120,8 @@ def _parser() -> ArgumentParser:
     add("--record-key", metavar="FILE", help="traces with one key can be joined (default: a new key)")
     add("--incidents", metavar="FOLDER", help="the cache's last calls go there when something is wrong")
     add("--incident-at", metavar="LINES", help="hang=60,waiting=10,hit_rate=0.2: what is wrong (default hang=60)")
+    help_ = "what each tenant uses is written there, for quire bill (alone: into the folder of --disk)"
+    add("--bills", metavar="FOLDER", nargs="?", const="", help=help_)
     add("--tls-cert", metavar="PEM", help="a certificate: HTTPS")
     add("--tls-key", metavar="PEM", help="and its key")
     add("--grace", type=float, default=30.0, metavar="S", help="for answers under way at the end (default 30)")
@@ -253,6 +255,10 @@ def _engine_fields(options: Namespace) -> dict[str, Any]:
         fields["incidents"], fields["incident_lines"] = options.incidents, _lines(options.incident_at)
     elif options.incident_at is not None:
         raise InputError(say("--incident-at", "no incidents are kept", "give --incidents FOLDER"))
+    if options.bills is not None:
+        fields["bills"] = options.bills or options.disk
+        if not fields["bills"]:
+            raise InputError(say("--bills", "there is no folder", "name one, or give --disk FOLDER"))
     EngineConfig(1, **fields)
     return fields
 

@@ -274,6 +274,9 @@ def _seat(registry: Registry, claims: list[Promise]) -> list[Sequence]:
         keep = prepared.keep and not claim.is_cut
         root = setup.roots.make(prepared.scope_key, prepared.scope) if keep and prepared.scope else NO_ROOT
         row = registry.free_rows.pop()
+        sequence = Sequence(setup, prepared, row, claim.hit.start)
+        if registry.page_watcher is not None:
+            registry.page_watcher.seating(sequence, claim)
         if setup.shares_pending:
             _share_pending(registry, claim, row, (root, keep))
         else:
@@ -285,7 +288,7 @@ def _seat(registry: Registry, claims: list[Promise]) -> list[Sequence]:
         if registry.content is not None:
             remember_text(prepared, registry.content)
         prepared.seated = True
-        sequence = registry.sequences[prepared.request.id] = Sequence(setup, prepared, row, claim.hit.start)
+        registry.sequences[prepared.request.id] = sequence
         sequences.append(sequence)
     return sequences
 

@@ -124,6 +124,8 @@ def find_pages(registry: Registry, request: Request | Prepared, from_: int) -> F
     if prepared is None or prepared.setup is not setup or prepared.seated:
         (prepared,) = ready_for(setup, [request], "decode")
     held = _look_up(setup, prepared, from_ // setup.block_size)
+    if registry.page_watcher is not None:
+        registry.page_watcher.reading(prepared.request, (held.hit, held.cross_hit))
     return Found(registry, held, lambda kept: _mark_used(registry, kept))
 
 

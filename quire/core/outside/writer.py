@@ -220,6 +220,8 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: LeftOut, also: 
         never = need > setup.config.slots_of(writing.tier, group)
         return Refusal(prepared.request, "slots", need, have, never=never, group=group)
     writing.fresh, writing.taken = made, stop
+    if registry.page_watcher is not None:
+        registry.page_watcher.writing(prepared.request, [pages for _, pages, _ in made])
     if also:
         for group, named in also.items():
             writing.also.setdefault(group, set()).update(named)

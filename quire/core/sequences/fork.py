@@ -49,6 +49,8 @@ def fork_sequence(
             setup.store.take_back(target, sequence.computed, False)
         forks.append(fork_of(sequence, name, target))
         registry.sequences[name] = forks[-1]
+    if registry.page_watcher is not None:
+        registry.page_watcher.forked(sequence, forks)
     return forks, registry.take_plan()
 
 

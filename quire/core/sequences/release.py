@@ -33,6 +33,8 @@ def release_sequence(registry: Registry, sequence: Sequence, store: bool, back: 
     setup, flight = registry.setup, registry.in_flight
     row = own_row(setup, sequence)
     now = setup.now()  # before the first change: a caller's clock may raise
+    if registry.page_watcher is not None:
+        registry.page_watcher.leaving(sequence)
     if flight.steps and flight.has(row):
         flight.ending[row] = Ending(sequence, store, back)
         setup.store.take_back(row, max(setup.store.launched.item(row), setup.store.computed.item(row)), False)

@@ -6,9 +6,9 @@ in any thread, in the middle of any call: it is noted, and the next call gives b
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 from quire.core.records.errors import StateError, UnknownError, say, shown
 from quire.core.state.claim import Claim, Promise, Refusal, claim_of, let_go, promise_of
@@ -22,7 +22,7 @@ class Claims:
     __slots__ = ("__weakref__", "_lock", "_open", "_promises", "_ref", "refused")
 
     def __init__(
-        self, lock: threading.RLock, open_claims: OpenClaims, abandoned: list[weakref.ref[Claims]],
+        self, lock: AbstractContextManager[bool], open_claims: OpenClaims, abandoned: list[weakref.ref[Claims]],
         promises: list[Promise],
     ) -> None:  # fmt: skip
         self._lock = lock

@@ -6,8 +6,8 @@ of any call: it is noted then, and the next call gives back what was kept.
 
 from __future__ import annotations
 
-import threading
 import weakref
+from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
 Kept = TypeVar("Kept")
@@ -21,7 +21,9 @@ class Handle(Generic[Kept]):
 
     __slots__ = ("__weakref__", "_kept", "_lock", "_open", "_ref")
 
-    def __init__(self, lock: threading.RLock, handles: Handles[Kept], lost: Lost[Kept], kept: Kept) -> None:
+    def __init__(
+        self, lock: AbstractContextManager[bool], handles: Handles[Kept], lost: Lost[Kept], kept: Kept
+    ) -> None:  # fmt: skip
         self._lock = lock
         self._open = handles
         self._kept = kept

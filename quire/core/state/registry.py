@@ -1,4 +1,5 @@
-"""Registry: what one cache keeps between two calls: sequences, open claims and finds, holds, plans, steps in flight.
+"""Registry: what one cache keeps between two calls: sequences, open claims and finds, holds, plans, steps in flight;
+and who hears whose pages are used.
 
 Decides nothing.
 """
@@ -6,8 +7,8 @@ Decides nothing.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
-from typing import NamedTuple
+from collections.abc import Collection, Hashable, Iterable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from weakref import ref
 
 import numpy as np
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 
 from quire.core.content.content_index import ContentIndex
 from quire.core.records.plan import NO_MOVES, MoveColumn, Moves, Plan
-from quire.core.records.request import Int32
+from quire.core.records.request import Int32, Request
+from quire.core.state.claim import Promise
 from quire.core.state.claims import Claims, OpenClaims
 from quire.core.state.handle import Handles, Lost
 from quire.core.state.held_hit import HeldHit
@@ -27,8 +29,46 @@ from quire.core.state.sequence import Sequence, running_of
 from quire.core.state.setup import Setup
 from quire.core.state.writing import Writing
 
+if TYPE_CHECKING:
+    from quire.core.store.interface import Hit
+
 SessionKey = tuple[bytes, str]  # a scope and a name in it: no scope reaches another's
 MOST_SESSIONS = 4096  # that are remembered
+
+
+@runtime_checkable
+class PageWatcher(Protocol):
+    """What hears of pages; called under the cache's lock: it calls no cache, waits for nothing, never raises."""
+
+    def attach_pages(self, setup: Setup) -> None:
+        """The cache is made, and has no page yet; its stores note tenure from now on."""
+
+    def admitted(self, sequences: Iterable[Sequence]) -> None:
+        """They have their pages."""
+
+    def ending(self, sequence: Sequence, store: bool) -> None:
+        """It is about to be released."""
+
+    def seating(self, sequence: Sequence, claim: Promise) -> None:
+        """It is about to get the pages that were claimed for it."""
+
+    def reading(self, request: Request, hits: tuple[Hit, Hit | None]) -> None:
+        """Somebody outside holds the pages of a request's hits to read them."""
+
+    def writing(self, request: Request, pages: Collection[Int32]) -> None:
+        """Somebody outside got these new pages, by group of its own tokens, to write them."""
+
+    def forked(self, source: Sequence, forks: Collection[Sequence]) -> None:
+        """More sequences go on from where it is."""
+
+    def leaving(self, sequence: Sequence) -> None:
+        """It is about to give up its row: released, suspended or lost."""
+
+    def call_over(self) -> None:
+        """The lock is about to be given back."""
+
+    def check_sums(self, copies: Collection[Collection[int]]) -> None:
+        """Raise BrokenInvariant where its own numbers do not add up to the stores'; `copies` by pool and tier."""
 
 
 class PlanRef(ref[Plan]):
@@ -193,11 +233,13 @@ class Registry:
     __slots__ = (
         "abandoned", "background", "callers_plans", "commit_checked", "content", "free_rows", "holds", "in_flight",
         "learners", "lost_finds", "lost_plans", "lost_prefetches", "lost_writers", "next_plan", "open_claims",
-        "open_finds", "open_prefetches", "open_writers", "plans", "sequences", "sessions", "setup", "timed", "waiting",
+        "open_finds", "open_prefetches", "open_writers", "page_watcher", "plans", "sequences", "sessions", "setup",
+        "timed", "waiting",
     )  # fmt: skip
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, page_watcher: PageWatcher | None = None) -> None:
         self.setup = setup
+        self.page_watcher = page_watcher
         self.sequences: dict[Hashable, Sequence] = {}
         self.sessions: OrderedDict[SessionKey, object] = OrderedDict()  # where the last of each ended; the oldest first
         self.free_rows = list(range(setup.config.max_sequences - 1, -1, -1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +20,30 @@ from quire.core.store import StoreName, open_store
 if TYPE_CHECKING:
     from quire.core.store.interface import Chain, Store
 
+Clock = Callable[[], float]
+CallOver = Callable[[], None]
+
 EARLIEST, LATEST = -1e12, 1e12  # seconds: what a clock may say, so that ticks fit the store's numbers
+
+
+class WatchedLock:
+    """A lock like the cache's, which says when a call is over, before another can begin."""
+
+    def __init__(self, call_over: CallOver) -> None:
+        self._lock, self._depth, self._call_over = threading.RLock(), 0, call_over
+
+    def __enter__(self) -> bool:
+        self._lock.acquire()
+        self._depth += 1
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self._depth == 1:
+                self._call_over()
+        finally:
+            self._depth -= 1
+            self._lock.release()
 
 
 class GroupPool(NamedTuple):
@@ -56,7 +80,7 @@ class Setup:
     shares_pending: bool  # claims find what steps in flight compute: not a state, nor what waits for an encoder
     partial_policy: int  # the store's word for which partial hits are allowed
     clock: Callable[[], float]
-    lock: threading.RLock  # the cache's only one; no function below takes it, only handles do
+    lock: AbstractContextManager[bool]  # the cache's only one; no function below takes it, only handles do
     chain: type[Chain]
     store: Store  # of the sequence's own tokens,
     roots: Roots  # and their roots
@@ -114,7 +138,7 @@ def _check_seconds(seconds: float) -> None:
     raise InputError(say("the clock of a cache", fact, "pass one that returns seconds, as time.monotonic does"))
 
 
-def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName) -> Setup:
+def open_setup(config: CacheConfig, clock: Clock, store: StoreName, call_over: CallOver | None = None) -> Setup:
     """Stores and numbers for a config."""
     module, layers = open_store(store), tuple(group.clamped(config.max_length) for group in config.groups)
     groups, own_groups = range(len(layers)), range(len(layers) - sum(group.cross for group in layers))
@@ -146,7 +170,7 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
         shares_pending=config.share_pending and not across and not any(layers[group].current for group in own_groups),
         partial_policy=1 + config.copy_on_partial_reuse if config.partial_reuse else 0,
         clock=clock,
-        lock=threading.RLock(),
+        lock=threading.RLock() if call_over is None else WatchedLock(call_over),
         chain=module.Chain,
         store=own.store,
         roots=own.roots,

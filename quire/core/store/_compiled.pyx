@@ -50,6 +50,7 @@ include "compiled/learned/ghosts.pxi"         # pages that are gone
 include "compiled/learned/rival.pxi"          # what LRU would have kept
 include "compiled/learned/cells.pxi"          # what the adaptive order knows, and its lists
 include "compiled/pools/notes.pxi"            # changes in the slow tier, until they are reported
+include "compiled/pools/tenure.pxi"           # pages whose copies have changed, until they are reported
 include "compiled/pools/room.pxi"             # per pool: what groups may share
 include "compiled/orders/lru.pxi"             # what came first goes first
 include "compiled/orders/release_order.pxi"   # the same, with empty slots

@@ -352,6 +352,13 @@ class Store(Protocol):
     def tokens(self, row: int) -> Int32Array:
         """A copy of the row's tokens."""
 
+    def note_tenure(self) -> None:
+        """From now on note which pages get or lose copies; before the first page."""
+
+    def take_tenure(self, group: int) -> Int32Array:
+        """Pages of the group's pool that got or lost copies since the last call, by number: page, stamp, the row that
+        it was made for (-1: none), a bit for each tier with a copy, and 256 if one of that number was dropped."""
+
     def take_cells(self, group: int) -> Int32Array:
         """Rows, columns and slots of cells of `slots` that have changed since the last call, ascending; [3, cells]."""
 

@@ -69,6 +69,8 @@ from quire.engine.step.step_report import Stats, StepReport, Stopwatch
 from quire.engine.structured_outputs.grammar import Grammars
 from quire.engine.structured_outputs.token_mask import TokenMask
 from quire.incidents.incidents import Incidents
+from quire.insight.bills.bill_file import bill_path
+from quire.insight.bills.bills import Bills
 from quire.tiers.base import Tier
 from quire.trace.record.block_ids import read_key
 from quire.trace.record.recorder import TraceRecorder
@@ -88,6 +90,11 @@ def _incidents(config: EngineConfig) -> Incidents | None:
     return Incidents(config.incidents, keep=config.incidents_keep, lines=config.incident_lines)
 
 
+def _bills(config: EngineConfig) -> Bills | None:
+    """What adds up who uses what of the cache, if somebody wants it."""
+    return None if config.bills is None else Bills(bill_path(config.bills))
+
+
 class Engine:
     """Continuous batching over a Quire cache. Its numbers are the cache's promises: no step exceeds its budget."""
 
@@ -101,8 +108,8 @@ class Engine:
         cache = config.cache_config(model.groups(config.block_size, config.snapshot_every))
         if disk is not None:
             check_disk_index(cache)
-        self.incidents = _incidents(config)
-        self.cache = Cache(cache, clock=clock, watchers=[self.incidents] if self.incidents else ())
+        self.incidents, self.bills = _incidents(config), _bills(config)
+        self.cache = Cache(cache, clock=clock, watchers=[one for one in (self.incidents, self.bills) if one])
         self.pages = Pages(model, self.cache.config, colder)
         self.graphs = graphs_for(model, self.cache, self.pages, config.graphs)
         self.plans = PlanRunner(self.cache, self.pages.mover)
@@ -381,6 +388,8 @@ class Engine:
                 self._live.recording.recorder.close()
             if self.incidents is not None:
                 self.incidents.close()
+            if self.bills is not None and not self.closed:
+                self.bills.close()
             if not self.closed:
                 self.closed = True
                 untouched = [one.close() for one in self.participants]

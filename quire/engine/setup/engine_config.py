@@ -66,6 +66,7 @@ class EngineConfig:
     incidents: str | Path | None = None  # a folder for the cache's last calls, written when something is wrong
     incidents_keep: str | float = "1h"  # how far back they are to reach
     incident_lines: Lines = NO_STEPS_FOR_A_MINUTE  # what must not be crossed: no step for long, few hits, long waits
+    bills: str | Path | None = None  # what each tenant uses is written there: a .json file, or a folder for it
 
     def __post_init__(self) -> None:
         keep_tuples(self, "device_pages", "host_pages", "disk_pages")
@@ -101,9 +102,8 @@ class EngineConfig:
                 fact = f"it is not a known {word}"
                 raise InputError(say(f"{name} {shown(value)}", fact, f"use one of {', '.join(get_args(known))}"))
         object.__setattr__(self, "granted", granted_pairs(self.granted))
-        if self.incidents is not None and not (isinstance(self.incidents, str | Path) and str(self.incidents)):
-            cure = "give its path, or None"
-            raise InputError(say(f"incidents {shown(self.incidents)}", "it is not a folder", cure))
+        for name in ("incidents", "bills"):
+            _check_folder(name, getattr(self, name))
         seconds_of(self.incidents_keep)
         if not isinstance(self.incident_lines, Lines):
             fact = f"they are a {type(self.incident_lines).__name__}"
@@ -179,3 +179,8 @@ class PrefillPeer:
     link: str = "tcp"  # or nixl
     patience: float = 60.0  # seconds from asking for a prompt until it is computed here: its queue there counts
     tls: Tls | None = None  # of quire.transfer; tcp only
+
+
+def _check_folder(name: str, value: object) -> None:
+    if value is not None and not (isinstance(value, str | Path) and str(value)):
+        raise InputError(say(f"{name} {shown(value)}", "it is not a folder", "give its path, or None"))

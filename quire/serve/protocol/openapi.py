@@ -52,6 +52,7 @@ def document(settings: ServeSettings) -> dict[str, Any]:
         "/health": _get("Whether it computes.", 503),
         "/ready": _get("Whether it takes requests.", 503),
         "/version": _get("The version of Quire."),
+        "/bills": _get("What each tenant used.", 404),
         "/metrics": {
             "get": {"summary": "For Prometheus.", "responses": {"200": _text("text/plain"), **_errors(401, 403)}}
         },

@@ -33,7 +33,7 @@ cdef class Store:
                              f"ghosts {ghosts} or {len(groups)} groups: out of range")
         s.block_size, s.num_groups, s.num_rows, s.num_columns = block_size, len(groups), rows, columns
         s.num_tiers, s.offload_min, s.shadows, s.inherit = len(groups[0][6]), offload_min, shadows, True
-        s.tails, s.min_uses, s.slow = tails, min_uses, s.num_tiers - 1 if slow else -1
+        s.tails, s.min_uses, s.slow, s.makes = tails, min_uses, s.num_tiers - 1 if slow else -1, -1
         if (slow and s.num_tiers < 3) or (lasting and not slow):
             raise ValueError(f"{s.num_tiers} tiers: a slow one, whose changes may be noted, is behind two others")
         s.tree.lasting = <int64_t *> malloc(8) if lasting else NULL
@@ -461,6 +461,17 @@ cdef class Store:
             p = page
             if page_at(check_page(&self.state, group, p), p).stamp == stamp and stays_of(self.state.pools + group, p):
                 unkeep_page(self.state.pools + group, p)
+
+    def note_tenure(self):
+        """From now on note pages that get or lose copies; there is none yet."""
+        make_tenure(&self.state)
+
+    def take_tenure(self, Py_ssize_t group):
+        """Rows of (page, stamp, row it was made for, tiers | 256) of a pool's pages that have changed, by page."""
+        cdef Pool *g = check_group(&self.state, group)
+        if g.tenure == NULL:
+            raise ValueError("take_tenure: it is not noted")
+        return take_tenure(g)
 
     def take_changes(self):
         """What changed in the slow tier since the last call."""

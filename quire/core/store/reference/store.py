@@ -43,10 +43,11 @@ from quire.core.store.reference.pools.group import ALL, Group, check_groups, che
 from quire.core.store.reference.pools.log import Log, Moves
 from quire.core.store.reference.pools.notes import Notes
 from quire.core.store.reference.pools.order import EvictionOrder
-from quire.core.store.reference.pools.pool import Pool
+from quire.core.store.reference.pools.pool import Pool, take_tenure
 from quire.core.store.reference.pools.room import Room
 from quire.core.store.reference.pools.state import NO_PAGE, Rules, State, Table
 from quire.core.store.reference.pools.tables import copy_rows, take_cells
+from quire.core.store.reference.pools.tenure import Tenure
 from quire.core.store.reference.rows import (
     commit,
     extend,
@@ -305,6 +306,15 @@ class Store:
     def tokens(self, row: int) -> Int32Array:
         """Every token of a row (a copy)."""
         return self._state.table.row(row).chain.tokens()
+
+    def note_tenure(self) -> None:
+        if any(len(room.free_pages) < len(room.pages) for room in self._state.rooms):
+            raise ValueError("tenure is noted from the first page on, and some are there")
+        for room in self._state.rooms:
+            room.tenure = room.tenure or Tenure(len(room.pages), self._state.makes)
+
+    def take_tenure(self, group: int) -> Int32Array:
+        return take_tenure(self._state.pools[group])
 
     def take_cells(self, group: int) -> Int32Array:
         """Rows, columns and slots of the cells that are not as they were told last; [3, cells]."""

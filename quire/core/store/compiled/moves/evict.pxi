@@ -22,6 +22,7 @@ cdef inline void lift(Pool *g, int32_t t, int32_t p) noexcept nogil:
         note_slot(g, t, page.slot[t])
     g.tiers[t].slots[page.slot[t]].page = -1
     page.slot[t] = -1
+    note_copy(g.tenure, p)
 
 
 cdef inline void bury(State *s, Pool *g, int32_t p, int32_t why) noexcept nogil:
@@ -127,6 +128,7 @@ cdef inline void drop_page(State *s, Pool *g, int32_t p, int32_t tier) noexcept 
     node = cut_off_below(s, g, p)
     detach(s, g, p, tier)
     pass_useless(s, g, node)
+    note_dropped(g.tenure, p)
     push_page(g, p)
     g.counters[DROPPED] += 1
 
@@ -146,6 +148,7 @@ cdef int32_t soft_room(State *s, Pool *g, int32_t u, int32_t slot) noexcept nogi
     unlist_shadow(g, u, page_at(g, p))
     page_at(g, p).slot[u] = -1
     g.tiers[u].slots[slot].page = -1
+    note_copy(g.tenure, p)
     return slot
 
 

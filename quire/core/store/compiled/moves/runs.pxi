@@ -69,6 +69,7 @@ cdef inline int32_t settle_pair(State *s, Pool *g, int32_t slot, int32_t dropped
     """The page that was in a slot of the device has gone down to where one is dropped, or is dropped itself; what is, free
     to be renewed."""
     cdef int32_t p = g.tiers.slots[slot].page
+    note_dropped(g.tenure, dropped)
     if p == dropped:
         leave_node(s, g, p, 0)
         return p
@@ -109,6 +110,7 @@ cdef int32_t take_some(State *s, Pool *g, int32_t t, int32_t wanted, int32_t *pa
         node = cut_off_below(s, g, pages[i])
         leave_node(s, g, pages[i], t)
         pass_useless(s, g, node)
+        note_dropped(g.tenure, pages[i])
     g.counters[DROPPED] += count
     return count
 
@@ -152,5 +154,6 @@ cdef inline int32_t next_in_run(State *s, Pool *g, int32_t *slot) noexcept nogil
         leave_node(s, g, p, 0)
         pass_useless(s, g, node)
         g.counters[DROPPED] += 1
+        note_dropped(g.tenure, p)
         return p
     return free_id(g)

@@ -168,6 +168,26 @@ cdef int make_notes(State *s, int32_t index) except -1:
     return 0
 
 
+cdef int make_tenure(State *s) except -1:
+    """Room to note which pages' copies change, in every pool."""
+    cdef Pool *g
+    cdef int32_t i, p
+    for i in range(s.num_groups):
+        g = s.pools + i
+        for p in range(g.num_pages):
+            if page_at(g, p).holders >= 0:
+                raise ValueError(f"tenure is noted from the first page on, and page {p} of group {i} is there")
+        if g.tenure != NULL:
+            continue
+        if g.first < i:
+            g.tenure = s.pools[g.first].tenure
+            continue
+        g.tenure = <Tenure *> calloc(1, sizeof(Tenure))
+        if g.tenure == NULL or tenure_open(g.tenure, g.num_pages, &s.makes):
+            raise MemoryError(f"group {i}: no memory for tenure")
+    return 0
+
+
 cdef int make_cells(State *s, int32_t index, int32_t ghosts) except -1:
     """What the adaptive order knows of a pool: nothing yet."""
     cdef Pool *g = s.pools + index
@@ -206,7 +226,7 @@ cdef int share_pool(State *s, int32_t index, int32_t first, list sizes) except -
     g.index, g.first, g.num_tiers, g.num_pages, g.slow = index, first, s.num_tiers, other.num_pages, s.slow
     g.room, g.tree, g.pages, g.pages_memory, g.stride = other.room, other.tree, other.pages, other.pages_memory, other.stride
     g.tiers, g.stays, g.owners, g.empty_class = other.tiers, other.stays, other.owners, other.empty_class
-    g.cells, g.ghosts, g.notes = other.cells, other.ghosts, other.notes
+    g.cells, g.ghosts, g.notes = other.cells, other.ghosts, other.notes  # and the tenure, once somebody asks for it
     g.salt = <uint64_t> index * GROUP_SALT
     for t in range(s.num_tiers):
         slots[t] = sizes[t]

@@ -12,6 +12,7 @@ cdef inline void put_copy(Pool *g, int32_t p, int32_t t, int32_t slot) noexcept 
     """Page p has a copy there now; it is not listed yet."""
     page_at(g, p).slot[t] = slot
     g.tiers[t].slots[slot].page = p
+    note_copy(g.tenure, p)
     if t:
         note_slot(g, t, slot)
 
@@ -25,12 +26,15 @@ cdef bint drop_copy(Pool *g, int32_t p, int32_t t) noexcept nogil:
     unlist_shadow(g, t, page)
     list_empty(g, t, page.slot[t])
     page.slot[t] = -1
+    note_copy(g.tenure, p)
     return True
 
 
 cdef inline void drop_shadows(Pool *g, Page *page, int32_t t) noexcept nogil:
     """Give up all copies colder than tier t, the hottest."""
     cdef int32_t u
+    if g.tenure != NULL:
+        note_copy(g.tenure, <int32_t> ((<char *> page - <char *> g.pages) // g.stride))
     for u in range(t + 1, g.num_tiers):
         if page.slot[u] >= 0:
             note_slot(g, u, page.slot[u])
@@ -56,6 +60,7 @@ cdef inline void renew_page(Pool *g, int32_t p, int32_t priority, int64_t durati
     page.holders = 1
     page.claimed = <uint32_t> priority << 1 | NEEDED
     page.stamp += 1
+    note_made(g.tenure, p)
     page.slot[0] = -1         # apart, so that one tier does not cost a call of memset
     for t in range(1, g.num_tiers):
         page.slot[t] = -1
@@ -89,6 +94,7 @@ cdef inline void push_page(Pool *g, int32_t p) noexcept nogil:
     page.node = g.room.free
     page.holders = -1
     g.room.free = p
+    note_copy(g.tenure, p)
     if g.stays != NULL:
         g.stays[p] = 0
     if g.room.times.expiry != NULL:
@@ -352,6 +358,9 @@ cdef void pool_close(Pool *g) noexcept nogil:
     if g.notes != NULL:
         notes_close(g.notes)
         free(g.notes)
+    if g.tenure != NULL:
+        tenure_close(g.tenure)
+        free(g.tenure)
     free(g.room.times.duration)
     free(g.room.times.heap)
     if g.cells != NULL:
@@ -360,3 +369,25 @@ cdef void pool_close(Pool *g) noexcept nogil:
     elif g.ghosts != NULL:
         ghosts_close(g.ghosts)
         free(g.ghosts)
+
+
+cdef object take_tenure(Pool *g):
+    """Rows of (page, stamp, row it was made for, tiers of its copies | 256 for a dropped one), by page."""
+    cdef Tenure *e = g.tenure
+    cdef Page *page
+    cdef int32_t word, p, t
+    made = np.empty((e.count, 4), np.int32)
+    cdef int32_t *row = <int32_t *> memory_of(made)
+    for word in range(e.num_words if e.count else 0):
+        while e.changed[word]:
+            p = 64 * word + lowest_bit(e.changed[word])
+            page = page_at(g, p)
+            row[0], row[1], row[2] = p, page.stamp, e.makers[p]
+            row[3] = 256 * <int32_t> (e.dropped[word] >> (p & 63) & 1)
+            for t in range(g.num_tiers if page.holders >= 0 else 0):      # one that is free has its old places
+                row[3] |= (page.slot[t] >= 0) << t
+            row += 4
+            e.changed[word] &= e.changed[word] - 1
+        e.dropped[word] = 0
+    e.count = 0
+    return made

@@ -76,6 +76,7 @@ cdef struct Pool:             # the pages of one group: numbers of its own, and 
     int32_t *current_slots
     uint32_t *stays           # per page, not NumPy's any more: who needs its colder copies where they are | COPYING; NULL with one tier
     Notes *notes              # of changes in the slow tier; NULL: they are not wanted
+    Tenure *tenure            # of pages whose copies change; NULL: it is not wanted
     int32_t slow              # the tier that no step waits for, -1: there is none
 
 

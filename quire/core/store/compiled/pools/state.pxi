@@ -57,6 +57,7 @@ cdef struct State:
     int32_t open_claims       # hits that claim something
     int32_t loose             # of them those that find their pages through the tree
     int32_t culprit           # the row a batch is refused for
+    int32_t makes             # the row that pages are being made for, -1: for none
     int64_t batch             # batches so far
     int64_t seats             # seats so far
     int64_t now               # the last tick a caller gave

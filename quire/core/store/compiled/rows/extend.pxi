@@ -16,6 +16,7 @@ cdef int64_t extend(State *s, Ask *ask) noexcept nogil:
     cdef int64_t taken = 0
     cdef Pool *g
     cdef int32_t i
+    s.makes = ask.row
     keep_counters(s)
     for i in range(s.num_groups):
         g = s.pools + i
@@ -57,6 +58,7 @@ cdef int open_snapshots(State *s, Pool *g, Ask *ask, int32_t count, int32_t last
     """New pages in the columns in `path`, counted before: a step writes those before `last` itself. -1: no slot."""
     cdef Stake *stake = stake_of(s, g, ask.row)
     cdef int32_t i, known = 0
+    s.makes = ask.row
     keep_counters(s)
     set_fresh(s, g, ask.row)
     if g.cells != NULL and g.cells.ghosts.count and s.rows[ask.row].tip >= 0:

@@ -85,6 +85,7 @@ cdef int fork(State *s, int32_t source, int32_t target, Text *text) noexcept nog
     if s.handed[source] > s.length[source]:       # places have no tokens that it could share
         s.rows[target].reached = max(s.rows[source].reached, s.handed[source])
     set_tip(s, target, s.rows[source].tip)
+    s.makes = target
     keep_counters(s)
     for i in range(s.num_groups):
         fork_stake(s, s.pools + i, source, target)

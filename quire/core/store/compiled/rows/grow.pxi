@@ -171,7 +171,7 @@ cdef int64_t grow(State *s, const int32_t *rows) noexcept nogil:
     for i in range(s.num_groups):
         s.pools[i].to_cut = 0 if s.pools[i].current else s.needs[i]
     for c in range(s.num_crossing):
-        row = rows[s.crossing[c]]
+        row = s.makes = rows[s.crossing[c]]
         for i in range(s.num_groups):
             g = s.pools + i
             more = grow_group(s, g, row, <int32_t> columns_of(g, s.handed[row], s.block_size))

@@ -36,6 +36,7 @@ cdef int32_t recut(State *s, int32_t row, int32_t cut) noexcept nogil:
     taken, or -1. Columns that wait for a new page are marked -2."""
     cdef int32_t i, b, p, node = s.rows[row].tip, taken = 0
     cdef int32_t *pages
+    s.makes = row
     for i in range(s.num_groups):
         pages = pages_of(s, s.pools + i, row)
         for b in range(s.committed[row] - 1, cut - 1, -1):

@@ -68,6 +68,7 @@ cdef void restore_pages(State *s, Restored *r, const int32_t *pages, int64_t cou
     cdef int64_t i
     cdef int32_t p, slot
     cdef Pool *g
+    s.makes = -1
     for i in range(count):
         g, slot = s.pools + pages[3 * i], pages[3 * i + 1]
         unlist_empty(g, g.slow, slot)

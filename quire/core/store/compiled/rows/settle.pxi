@@ -141,6 +141,7 @@ cdef int settle(State *s, Path *path, Ask *ask) noexcept nogil:
     cdef int32_t i
     s.rows[ask.row].priority, s.rows[ask.row].duration = ask.priority, ask.duration
     count_admission(s)
+    s.makes = ask.row
     keep_counters(s)
     for i in range(s.num_groups):
         if settle_group(s, s.pools + i, path, ask, take_over):

@@ -43,6 +43,7 @@ cdef int fill_blocks(State *s, Pool *g, int32_t tier, int32_t *blocks, int32_t *
                      Ask *ask) noexcept nogil:
     """Open pages for the first n blocks; -1: no slot."""
     cdef Py_ssize_t i, end = 0
+    s.makes = -1
     for i in range(n):
         if i == end:
             end += take_some(s, g, tier, <int32_t> min(n - i, <Py_ssize_t> MAX_RUN), pages + i, slots + i)

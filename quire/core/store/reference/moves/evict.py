@@ -113,6 +113,8 @@ def evict_copy(state: State, pool: Pool, tier: int, slot: int) -> None:
     detach(state, pool, victim, tier)
     if node is not None:
         pass_useless(state, pool, node)
+    if pool.tenure is not None:
+        pool.tenure.note_dropped(victim.number)
     pool.free_page(victim)
     pool.count(DROPPED)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from quire.core.records.errors import BrokenInvariant
-from quire.core.store.interface import Int64Array
+from quire.core.store.interface import Int32Array, Int64Array
 from quire.core.store.reference.learned.ages import hint_in
 from quire.core.store.reference.learned.ghosts import Ghosts
 from quire.core.store.reference.orders.adaptive import Adaptive
@@ -17,6 +17,7 @@ from quire.core.store.reference.pools.expiry import Expiries
 from quire.core.store.reference.pools.listing import Listing
 from quire.core.store.reference.pools.notes import Notes
 from quire.core.store.reference.pools.room import Room
+from quire.core.store.reference.pools.tenure import Tenure
 from quire.core.store.reference.tree.node import DEFAULT_PRIORITY, NEVER, Page
 from quire.core.store.reuse import HINT_SHIFT, NUM_CELLS
 from quire.core.store.reuse import NEVER as NEVER_CLASS
@@ -34,6 +35,7 @@ FOUND_AGAIN = 34  # + hint: of the reused, those that had it
 SUPERSEDED = 38  # pages of text that its session has left behind
 PENDING = 39  # of the reused: pages that a step in flight was computing
 NUM_COUNTERS = 40
+DROPPED_PAGE = 256  # beside the tiers of a page that changed
 NEVER_BACK = NEVER_CLASS - HINT_SHIFT  # the hint
 
 
@@ -57,6 +59,10 @@ class Pool(Listing):
     @property
     def notes(self) -> Notes | None:
         return self.room.notes
+
+    @property
+    def tenure(self) -> Tenure | None:
+        return self.room.tenure
 
     @property
     def expiries(self) -> Expiries:
@@ -86,6 +92,8 @@ class Pool(Listing):
         page.slots[tier] = slot
         self.orders[tier].owner[slot] = page
         self.note_slot(tier, slot)
+        if self.tenure is not None:
+            self.tenure.note_copy(page.number)
 
     def note_slot(self, tier: int, slot: int) -> None:
         """What is to be reported of a slot of the coldest tier has changed."""
@@ -100,6 +108,8 @@ class Pool(Listing):
             self.unlist_slot(tier, slot)
         page.slots[tier] = -1
         self.orders[tier].owner[slot] = None
+        if self.tenure is not None:
+            self.tenure.note_copy(page.number)
         return slot
 
     def discard_copy(self, page: Page, tier: int) -> None:
@@ -131,6 +141,8 @@ class Pool(Listing):
         if self.cells is not None:
             self.cells.made += 1
             self.cells.begin(page)
+        if self.tenure is not None:
+            self.tenure.note_made(page.number)
         self.put_copy(page, tier, slot)
         return page
 
@@ -240,3 +252,15 @@ class Pool(Listing):
         for order in self.orders:
             assert isinstance(order.ranking, Adaptive)
             order.ranking.rank_cells(cells, recency)
+
+
+def take_tenure(pool: Pool) -> Int32Array:
+    """Pages that got or lost copies since the last call: number, stamp, the row it was made for, tiers | DROPPED."""
+    if pool.tenure is None:
+        raise ValueError("take_tenure: it is not noted")
+    rows = []
+    for number, dropped in pool.tenure.take_pages():
+        page = pool.pages[number]
+        tiers = sum(1 << tier for tier, slot in enumerate(page.slots) if slot >= 0)
+        rows.append((number, page.stamp, pool.tenure.makers[number], tiers | DROPPED_PAGE * dropped))
+    return np.array(rows, np.int32).reshape(-1, 4)

@@ -10,13 +10,17 @@ from quire.core.store.reference.learned.ghosts import Ghosts
 from quire.core.store.reference.pools.expiry import Expiries
 from quire.core.store.reference.pools.notes import Notes
 from quire.core.store.reference.pools.order import EvictionOrder, Order
+from quire.core.store.reference.pools.tenure import Tenure
 from quire.core.store.reference.tree.node import Page
 
 
 class Room:
     """Slots and pages of one pool."""
 
-    __slots__ = ("cells", "expiries", "free_pages", "ghosts", "hears", "notes", "orders", "pages", "reserved", "vacant")
+    __slots__ = (
+        "cells", "expiries", "free_pages", "ghosts", "hears", "notes", "orders", "pages", "reserved", "tenure",
+        "vacant",
+    )  # fmt: skip
 
     def __init__(
         self, slots: Sequence[int], ranking: Callable[[], EvictionOrder[int]], cells: Cells | None = None,
@@ -32,6 +36,7 @@ class Room:
         self.free_pages = list(range(len(self.pages) - 1, -1, -1))  # a stack
         self.expiries = Expiries(self.pages)
         self.notes: Notes | None = None  # of changes in the coldest tier, if they are wanted
+        self.tenure: Tenure | None = None  # of pages whose copies change, if it is wanted
 
     @property
     def available(self) -> int:

@@ -5,7 +5,7 @@ Owns the tables and keeps page ids and device slots in step. Knows nothing of ho
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from quire.core.store.reference.tree.point_kinds import Kinds
 from quire.core.store.reference.tree.tree import Tree
 
 NO_PAGE = -1
+NO_ROW = -1
 NO_ROOM = -1  # the answer of a call that cannot have all its pages and has changed nothing
 
 
@@ -205,6 +206,9 @@ class State:
     inherit: bool = True  # a replaced page's copies may be trusted: no plan is under way
     admissions: int = 0  # rows settled so far
     loose: int = 0  # claims that find their pages through the tree
+    makes: list[int] = field(
+        default_factory=lambda: [NO_ROW]
+    )  # one number: the row that pages are being made for, or -1
 
     def tell_time(self, now: int) -> None:
         """It is `now`."""

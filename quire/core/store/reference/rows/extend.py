@@ -26,6 +26,7 @@ def extend(state: State, number: int, asks: Sequence[Ask], retention: Retention)
     if lacks_room(state, holes, [stake.reserve for stake in row.stakes]):
         return NO_ROOM
     taken, before = 0, counters_now(state)
+    state.makes[0] = number
     for pool, stake, ask in zip(state.pools, row.stakes, asks, strict=True):
         capacity = table.capacity[pool.group]
         teach_columns(state, pool, number, range(ask.first, ask.stop))
@@ -67,6 +68,7 @@ def open_snapshots(state: State, pool: Pool, number: int, asked: Snapshots, rete
         holes.pop()
     opened = holes[max(0, len(holes) - room) :]
     before = counters_now(state)
+    state.makes[0] = number
     teach_columns(state, pool, number, opened)
     fill_holes(state, pool, number, opened, retention)
     teach_new(state, pool, number)

@@ -27,6 +27,7 @@ def fork(state: State, source: int, target: int) -> int:
     if lacks_room(state, missing):
         return NO_ROOM
     before = counters_now(state)
+    state.makes[0] = target
     for counters in table.row_counters:
         counters[target] = 0
     table.occupy(target, _second(old), int(table.computed[source]), int(table.committed[source]))

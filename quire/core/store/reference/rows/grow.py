@@ -117,6 +117,7 @@ def grow_group(state: State, pool: Pool, number: int, length: int, owed: dict[Ro
     else:
         owed[pool.room] -= len(new)
     set_fresh(state, pool, number)
+    state.makes[0] = number
     for column in new:
         state.table.set_column(pool.group, number, column, new_page(state, pool, row.priority, row.duration))
         pool.count(GROWN)

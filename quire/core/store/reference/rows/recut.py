@@ -32,6 +32,7 @@ def recut(state: State, number: int, cut: int) -> int:
             old = table.take_column(pool.group, number, column)
             assert old is not None
             pool.let_go(old, state.now)
+    state.makes[0] = number
     for pool, columns in zip(state.pools, wanted, strict=True):
         set_fresh(state, pool, number)
         for column in columns:

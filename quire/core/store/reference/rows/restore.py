@@ -13,7 +13,7 @@ from quire.core.store.interface import Int32Array, Int64Array, UInt64Array
 from quire.core.store.reference.keys.chain import encode
 from quire.core.store.reference.moves.attach import attach
 from quire.core.store.reference.moves.events import log_restored
-from quire.core.store.reference.pools.state import State
+from quire.core.store.reference.pools.state import NO_ROW, State
 from quire.core.store.reference.tree.node import DEFAULT_PRIORITY, NEVER, Node
 
 
@@ -56,6 +56,7 @@ def restore_pages(state: State, nodes: Sequence[Node], pages: Int32Array, now: i
     """Pages, rows of (group, slot, place of the block), become idle in the slow tier, in this order."""
     state.tell_time(now)
     slow = state.rules.slow
+    state.makes[0] = NO_ROW
     made = []
     for group, slot, place in pages.tolist():
         pool = state.pools[group]

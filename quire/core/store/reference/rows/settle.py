@@ -27,6 +27,7 @@ def settle(
     _check(state, number, hit, asks, retention)
     row.priority, row.duration = decode
     state.count_admission()
+    state.makes[0] = number
     taken_over = retention.of_new(hit.blocks) if may_take_over(hit) else None
     before = counters_now(state)
     for counters in state.table.row_counters:

@@ -18,7 +18,7 @@ from quire.core.store.reference.moves.priority import refresh
 from quire.core.store.reference.pools.ask import Retention
 from quire.core.store.reference.pools.listing import is_near
 from quire.core.store.reference.pools.pool import Pool
-from quire.core.store.reference.pools.state import State
+from quire.core.store.reference.pools.state import NO_ROW, State
 from quire.core.store.reference.rows.commit import Prompt, extend_known, set_kinds_along
 from quire.core.store.reference.tree.node import Node, Page
 from quire.core.store.reference.tree.traverse import climb
@@ -84,6 +84,7 @@ def make_pages(state: State, pool: Pool, tier: int, missing: list[int], fresh: i
     """Open pages for these blocks."""
     if pool.cells is not None:
         pool.cells.fresh = fresh
+    state.makes[0] = NO_ROW
     made = []
     for block in missing:
         slot = take_in(state, pool, tier)

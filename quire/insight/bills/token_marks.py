@@ -1,0 +1,47 @@
+"""TokenMarks: of one live sequence, whose its prompt tokens were, so that the line can be written when it ends.
+
+A setback lowers where a sequence starts: what it reused behind that is computed after all. Knows no pages.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+UNKNOWN, OWN, SHARED = -1, 0, 1  # of a block: no page stands for it, or one that was used before, or one that was not
+
+
+class TokenMarks:
+    """`kinds`: by block of the hit; `rest`: of the tokens behind the last whole one."""
+
+    __slots__ = ("_kinds", "_rest", "_size", "account", "computed", "end", "received", "sources", "start")
+
+    def __init__(self, account: int, start: int, end: int, size: int) -> None:
+        self.account, self.start, self.end = account, start, end
+        self._size, self._rest = size, UNKNOWN
+        self._kinds: NDArray[np.int8] = np.full(start // size, UNKNOWN, np.int8)
+        self.computed = start  # what was there when it was seated, or forked
+        self.received = False  # its prompt comes by a transfer
+        self.sources: list[tuple[int, int]] = []  # group and page that the tokens behind the last block came from
+
+    def note_blocks(self, blocks: NDArray[np.int32], mine: NDArray[np.bool_]) -> None:
+        """Pages of these blocks were found; those that are `mine` were used before."""
+        inside = blocks < len(self._kinds)
+        np.maximum.at(self._kinds, blocks[inside], np.where(mine[inside], OWN, SHARED).astype(np.int8))
+
+    def note_rest(self, mine: bool) -> None:
+        """A page was found that stands for all tokens before it."""
+        self._rest = max(self._rest, OWN if mine else SHARED)
+
+    def reused(self, start: int) -> tuple[int, int]:
+        """Tokens before `start` that were its own, and others'. A block without page of its own is as the next that has
+        one: what stands there stands for it, too."""
+        start = min(start, self.start)
+        kinds = np.append(self._kinds, np.int8(self._rest))
+        known = np.flatnonzero(kinds != UNKNOWN)
+        if len(known):
+            after = np.searchsorted(known, np.arange(len(kinds)))
+            kinds = np.where(after < len(known), kinds[known[np.minimum(after, len(known) - 1)]], OWN)
+        tokens = np.clip(start - np.arange(len(kinds)) * self._size, 0, self._size)
+        shared = int(tokens[kinds == SHARED].sum())
+        return start - shared, shared

@@ -1,0 +1,1 @@
+"""Bills: what each tenant used."""
