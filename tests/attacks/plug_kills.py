@@ -1,5 +1,5 @@
-"""A plug with its engine stubbed: killed a thousand times at any change of its files, with flipped bits, on a full disk,
-on a disk and a store that do not answer. No wrong byte is loaded, what was durable is there, every job ends.
+"""A plug, its engine stubbed: killed a thousand times at any change of its files, with flipped bits, on a full disk, on
+a disk and a store that do not answer. No wrong byte is loaded, what was durable is there, every job ends.
 
 Knows no plug: `tier_kills`, `hicache_kills` and `lmcache_kills` say which one.
 """

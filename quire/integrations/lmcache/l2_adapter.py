@@ -50,11 +50,12 @@ class QuireL2Adapter(L2AdapterInterface):  # type: ignore[misc]  # LMCache is no
         self._notifiers = {kind: create_event_notifier() for kind in kinds}
         self._open = Lock()  # guards the next: a notifier that is closed may be another file by now
         self._is_closed = False
-        self._lock = RLock()  # guards the four below
+        self._lock = RLock()  # guards all below
         self._forms: dict[tuple[str, int, int], tuple[Form, int]] = {}  # of a class of objects: form, bytes
         self._counted: dict[bytes, tuple[Any, int]] = {}  # objects that LMCache knows to be on the disk: key, bytes
         self._stores: dict[int, list[tuple[Any, bytes, int]]] = {}
         self._loads: dict[int, list[Any]] = {}
+        self._objects: dict[int, list[Any]] = {}  # of tasks that are under way: their memory stays
         memory = getattr(l1_memory_desc, "size", 0) or NO_MEMORY
         try:
             self.tier = ObjectTier(options, objects_print(options, found), memory, self._signal)
@@ -92,6 +93,7 @@ class QuireL2Adapter(L2AdapterInterface):  # type: ignore[misc]  # LMCache is no
         names, pages = self._names(keys, objects), [_bytes_of(one) for one in objects]
         with self._lock:
             number = self.tier.submit_store(names, pages)
+            self._objects[number] = objects
             self._stores[number] = [
                 (key, name, page.nbytes) for key, name, page in zip(keys, names, pages, strict=True)
             ]
@@ -103,6 +105,7 @@ class QuireL2Adapter(L2AdapterInterface):  # type: ignore[misc]  # LMCache is no
         new: list[tuple[Any, bytes, int]] = []
         with self._lock:
             for number, stored in self.tier.pop_stored().items():
+                del self._objects[number]
                 moved = zip(self._stores.pop(number), stored.good, stored.fresh, strict=True)
                 fresh = [one for one, good, new in moved if good and new]
                 new += fresh
@@ -142,6 +145,7 @@ class QuireL2Adapter(L2AdapterInterface):  # type: ignore[misc]  # LMCache is no
         names, pages = self._names(keys, objects), [_bytes_of(one) for one in objects]
         with self._lock:
             number = self.tier.submit_load(names, pages)
+            self._objects[number] = objects
             self._loads[number] = list(keys)
         return number
 
@@ -151,6 +155,7 @@ class QuireL2Adapter(L2AdapterInterface):  # type: ignore[misc]  # LMCache is no
             came = self.tier.take_loaded(task_id)
             if came is None:
                 return None
+            del self._objects[task_id]
             loaded = [key for key, good in zip(self._loads.pop(task_id), came, strict=True) if good]
         if loaded:
             self._notify_keys_accessed(loaded)
@@ -198,7 +203,7 @@ class QuireL2Adapter(L2AdapterInterface):  # type: ignore[misc]  # LMCache is no
                     notifier.close()
 
     def _tell(self, fresh: Sequence[tuple[Any, bytes, int]] = ()) -> None:
-        """LMCache counts what is on the disk; a store keeps its own books. Its listeners may call back: no lock here."""
+        """LMCache counts what is on the disk; a store keeps its own books. Listeners may call back: no lock here."""
         with self._lock:
             new = [one for one in fresh if one[1] not in self._counted] if self.tier.disk is not None else []
             self._counted.update({name: (key, size) for key, name, size in new})

@@ -145,11 +145,10 @@ class StubLMCache:
 
     def durable(self, keys: list[Key]) -> list[Key]:
         """Of these, what lies on the disk whole."""
-        held = self.tier.disk._slots
-        names, sizes = self.adapter._known(keys)
+        known = [key for key in keys if self.adapter._known([key])[0]]
         return [
-            key for key, name, size in zip(keys, names, sizes, strict=True)
-            if all(piece in held for piece in piece_keys(name, -(-size // PIECE)))
+            key for key, name in zip(known, self.adapter._known(known)[0], strict=True)
+            if all(piece in self.disk for piece in piece_keys(name, -(-SIZES[key.object_group_id] // PIECE)))
         ]  # fmt: skip
 
     def settle(self) -> None:
