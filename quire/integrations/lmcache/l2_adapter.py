@@ -205,11 +205,13 @@ class QuireL2Adapter(L2AdapterInterface):  # type: ignore[misc]  # LMCache is no
     def _tell(self, fresh: Sequence[tuple[Any, bytes, int]] = ()) -> None:
         """LMCache counts what is on the disk; a store keeps its own books. Listeners may call back: no lock here."""
         with self._lock:
-            new = [one for one in fresh if one[1] not in self._counted] if self.tier.disk is not None else []
-            self._counted.update({name: (key, size) for key, name, size in new})
+            new = {name: (key, size) for key, name, size in fresh if name not in self._counted}
+            if self.tier.disk is None:
+                new = {}
+            self._counted.update(new)
             gone = [self._counted.pop(name) for name in self.tier.take_gone() if name in self._counted]
         if new:
-            self._notify_keys_stored([key for key, _, _ in new], [size for _, _, size in new])
+            self._notify_keys_stored([key for key, _ in new.values()], [size for _, size in new.values()])
         if gone:
             self._notify_keys_deleted([key for key, _ in gone], [size for _, size in gone])
 

@@ -330,4 +330,6 @@ class KeyDisk:
     def close(self) -> None:
         """Make it durable, and let go of the folder. StateError: the last pages may not be."""
         with self._writing:
+            if not self.broken:
+                self._record_free({}, [ROOT])  # what was removed does not come back
             self._folder.close(fence=not self.broken)
