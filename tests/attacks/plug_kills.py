@@ -146,9 +146,13 @@ def kill(plug: tuple[Make, Key], folder: Path, seed: int) -> str:
     missing = [one for one in durable if not engine.has(key_of(one))]
     engine.store(keys[:3])
     engine.settle()
-    if not all(engine.has(key) for key in keys[:3]):
-        return "nothing is stored any more"
-    return f"durable pages are lost: {missing}" if missing else "" if engine.close() else "closing hangs"
+    taken, disk = [engine.has(key) for key in keys[:3]], engine.disk
+    state = "" if disk is None else f"{len(disk)} pages, broken {disk.broken!r}, stalled {disk.stalled!r}"
+    if not engine.close():
+        return "closing hangs"
+    if not all(taken):
+        return f"nothing is stored any more: {taken}, failed {engine.failed}, {state}"
+    return f"durable pages are lost: {missing}" if missing else ""
 
 
 def kills(plug: tuple[Make, Key], folder: Path, count: int, first: int, checks: Checks) -> None:

@@ -19,7 +19,7 @@ import torch
 STUBBED = (
     "sglang.srt.utils", "sglang.srt.platforms", "sglang.kernels", "sglang.kernels.ops", "sglang.kernels.ops.kvcache",
     "sglang.kernels.ops.kvcache.hicache", "sglang.srt.mem_cache.memory_pool", "sglang.srt.mem_cache.device_pool_info",
-    "sglang.srt.runtime_context", "sglang.srt.layers", "sglang.srt.layers.dcp", "sglang.srt.layers.dcp.layout",
+    "sglang.srt.utils.common", "sglang.srt.runtime_context", "sglang.srt.layers", "sglang.srt.layers.dcp", "sglang.srt.layers.dcp.layout",
 )  # fmt: skip
 PAGE, LAYERS, PAGES = 4, 6, 16
 
