@@ -34,6 +34,8 @@ KINDS = ("disk", "both", "store")
 class Plugged(Protocol):
     """An engine over a plug's disk, store or both. Whatever it loads it compares; what differs raises."""
 
+    loaded: int
+    stored: int
     failed: int
 
     @property

@@ -4,9 +4,9 @@ gives and takes the bytes.
     make lmcache-package
     PYTHONPATH=. .venv/bin/python -m tests.integrations.lmcache.adapter_lives --package .lmcache [--store redis://...]
 
-What LMCache asks of an L2 adapter, in our words, of its own file adapter first: what is stored is found and loaded, byte
-for byte, through one method and through the whole manager; three files to wait for; each answer once. And restarts,
-flipped bits, salts, sizes, bounds, deletion, several threads, kills.
+What LMCache asks of an L2 adapter, in our words, of its own file adapter first: what is stored is found and loaded,
+byte for byte, by the adapter alone and through the whole manager; three files to wait for; each answer once. And
+restarts, flipped bits, salts, sizes, bounds, deletion, several threads, kills.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ def answer(adapter: Any, file: int, query: Any, number: int, count: int) -> list
 def lookup(adapter: Any, keys: Sequence[Any]) -> list[bool]:
     layouts = {group: layout_of(group) for group in (0, 1)}
     number = adapter.submit_lookup_and_lock_task(list(keys), layouts)
-    return answer(adapter, adapter.get_lookup_and_lock_event_fd(), adapter.query_lookup_and_lock_result, number, len(keys))
+    return answer(
+        adapter, adapter.get_lookup_and_lock_event_fd(), adapter.query_lookup_and_lock_result, number, len(keys)
+    )
 
 
 def load(adapter: Any, keys: Sequence[Any]) -> list[bool]:
@@ -118,14 +120,21 @@ def contract(adapter: Any, counts: bool = True) -> None:
     assert lookup(adapter, keys) == [False] * 6 and load(adapter, keys) == [False] * 6
     assert adapter.query_load_result(999) is None and adapter.query_lookup_and_lock_result(999) is None
     done = store(adapter, keys[:4])
-    assert done.is_successful() and done.bytes_transferred() == sum(memory_of(object_of(key)).nbytes for key in keys[:4])
+    assert done.is_successful() and done.bytes_transferred() == sum(
+        memory_of(object_of(key)).nbytes for key in keys[:4]
+    )
     again = store(adapter, keys[:4])
     assert again.is_successful() and not (counts and again.bytes_transferred()), "what is there is not written again"
     assert lookup(adapter, keys) == [True] * 4 + [False] * 2 and lookup(adapter, keys[::-1]) == [False] * 2 + [True] * 4
     assert load(adapter, keys) == [True] * 4 + [False] * 2
     adapter.submit_unlock(keys[:4])
     adapter.submit_unlock(keys)
-    others = [key_of("c", 0, salt="b"), key_of("c", 0, model="other"), key_of("c", 0, rank=0x02010201), key_of("c", 2, group=1)]
+    others = [
+        key_of("c", 0, salt="b"),
+        key_of("c", 0, model="other"),
+        key_of("c", 0, rank=0x02010201),
+        key_of("c", 2, group=1),
+    ]
     assert lookup(adapter, others) == [False] * 4, "another salt, model, rank or group is another object"
     assert store(adapter, others).is_successful() and load(adapter, [*others, keys[0]]) == [True] * 5
     usage = adapter.get_usage()
@@ -172,7 +181,7 @@ def manager(folder: Path, config: Any) -> None:
 
 
 def serde(folder: Path) -> None:
-    """LMCache's own quantiser above us: other sizes than its layouts say; after a restart the first store tells them."""
+    """LMCache's own quantiser above us: other sizes than layouts say; after a restart the first store tells them."""
     from lmcache.v1.distributed.serde import SerdeConfig
 
     config = plugin_config(params(folder))

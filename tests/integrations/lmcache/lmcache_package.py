@@ -96,7 +96,9 @@ def listener_of(waiting: set[Any]) -> Any:
     def read(self: Any, keys: list[Any]) -> None:
         waiting.difference_update(keys)
 
-    methods = {name: lambda self, *given: None for name in L1ManagerListener.__abstractmethods__} | {"on_l1_keys_read_finished": read}
+    methods = {name: lambda self, *given: None for name in L1ManagerListener.__abstractmethods__} | {
+        "on_l1_keys_read_finished": read
+    }
     return type("Listener", (L1ManagerListener,), methods)()
 
 

@@ -73,7 +73,7 @@ class L2AdapterInterface:
         return AdapterUsage(sum(self.per_salt.values()), self._most, dict(self.per_salt))
 
 
-NAMES = {
+NAMES: dict[str, dict[str, Any]] = {
     "lmcache.lmcache_native": {"Bitmap": Bitmap},
     "lmcache.v1.distributed.internal_api": {"L2StoreResult": L2StoreResult},
     "lmcache.v1.distributed.l2_adapters.base": {"AdapterUsage": AdapterUsage, "L2AdapterInterface": L2AdapterInterface},

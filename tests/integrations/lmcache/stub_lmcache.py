@@ -6,15 +6,17 @@ it later has other bytes, and is found when an object is compared.
 
 from __future__ import annotations
 
+import os
 import select
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from quire.integrations.lmcache import object_tier
 from quire.integrations.lmcache.object_pieces import piece_keys
-from quire.integrations.places import open_places
 from tests.integrations.lmcache.stand_ins import Dtype, Key, Layout, Size, adapter_class
 
 ROWS, PIECE, PIECES = 24, 4096, 75
@@ -46,14 +48,14 @@ class StubLMCache:
         }
         params |= {} if disk is None else {"folder": str(disk), "bytes": PIECES * (PIECE + 256)}
         params |= {} if store is None else {"shared": str(store)}
-        opens = open_places.KeyDisk
-        if files is not None:
-            open_places.KeyDisk = lambda *given, **more: opens(*given, files=files, **more)  # type: ignore[assignment, misc]
+        module: Any = object_tier
+        opens = module.both_of
+        module.both_of = opens if files is None else partial(opens, files=files)
         try:
             l1 = type("L1", (), {"size": ROWS * SIZES[0]})()
             self.adapter = adapter_class()(params, l1_memory_desc=l1)
         finally:
-            open_places.KeyDisk = opens  # type: ignore[misc]
+            module.both_of = opens
         self.tier = self.adapter.tier
         self.rows = np.zeros((ROWS, SIZES[0]), np.uint8)
         self.free = list(range(ROWS))
@@ -102,7 +104,7 @@ class StubLMCache:
     def _poll(self) -> None:
         """Sleep until something is over, as LMCache's controllers do."""
         for file, _ in self.poller.poll(120_000):
-            __import__("os").eventfd_read(file)
+            os.eventfd_read(file)
         self.look()
 
     def look(self) -> None:
