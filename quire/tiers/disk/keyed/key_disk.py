@@ -103,7 +103,7 @@ class KeyDisk:
             fresh = {key: page for key, page in zip(keys, pages, strict=True) if self._takes(key, answers)}
             if self.broken:
                 return [answers[key] or self.broken if key in fresh else answers[key] for key in keys]
-            slots = self._make_room(list(fresh), answers)
+            slots = self._make_room(list(fresh), [key for key in answers if key not in fresh], answers)
             try:
                 if slots and still():
                     self._fill(slots, fresh, answers, still)
@@ -119,13 +119,15 @@ class KeyDisk:
             answers[key] = f"a key of {len(key)} bytes"
         return not answers[key] and key not in self._slots
 
-    def _make_room(self, keys: list[bytes], answers: dict[bytes, str]) -> dict[bytes, int]:
-        """A slot for each key, as far as there are; the keys have come, and are held."""
+    def _make_room(self, keys: list[bytes], beside: list[bytes], answers: dict[bytes, str]) -> dict[bytes, int]:
+        """A slot for each key, as far as there are; the keys have come, and are held. What its caller wants kept
+        `beside` them does not go for them."""
         with self._lock:
             short = len(keys) - len(self._free)
             if short > 0:
-                most = min(self._ranking.order.num_free, max(short, min(AT_ONCE, self._room // 32)))
-                self._forget(self._ranking.take(most, keys) or ())
+                others = self._ranking.order.num_free - sum(key in self._slots for key in beside)
+                most = min(max(0, others), max(short, min(AT_ONCE, self._room // 32)))
+                self._forget(self._ranking.take(most, beside) or ())
         if not self._record_free(answers, keys):
             return {}
         slots: dict[bytes, int] = {}
