@@ -31,7 +31,7 @@ HELD_SECONDS = 600.0  # a lookup whose objects nobody unlocked is forgotten then
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class ObjectsStored:
     """A store that is over."""
 
     good: tuple[bool, ...]
@@ -75,7 +75,7 @@ class ObjectTier:
         self._number = 0
         self._tasks: dict[int, tuple[Cut, tuple[bool, ...]]] = {}
         self._lookups: dict[int, _Lookup] = {}
-        self._stored: dict[int, Stored] = {}
+        self._stored: dict[int, ObjectsStored] = {}
         self._loaded: dict[int, list[bool]] = {}
         self._answers: dict[int, list[bool]] = {}
         self._held: dict[bytes, _Held] = {}
@@ -118,7 +118,7 @@ class ObjectTier:
         self._keep_watch()
         return number
 
-    def pop_stored(self) -> dict[int, Stored]:
+    def pop_stored(self) -> dict[int, ObjectsStored]:
         """Stores that are over since the last call."""
         with self._lock:
             self._collect()
@@ -139,7 +139,7 @@ class ObjectTier:
                 task.fill(good)
                 self._loaded[done.number] = good
             else:
-                self._stored[done.number] = Stored(tuple(good), fresh)
+                self._stored[done.number] = ObjectsStored(tuple(good), fresh)
             if self.disk is not None:
                 self.disk.use([key for key in task.keys if key in self.disk], set(done.good) if done.is_load else ())
 
