@@ -107,7 +107,7 @@ class QuireL2Adapter(L2AdapterInterface):  # type: ignore[misc]  # LMCache is no
             for number, stored in self.tier.pop_stored().items():
                 del self._objects[number]
                 moved = zip(self._stores.pop(number), stored.good, stored.fresh, strict=True)
-                fresh = [one for one, good, new in moved if good and new]
+                fresh = [one for one, good, is_new in moved if good and is_new]
                 new += fresh
                 results[number] = L2StoreResult(all(stored.good), sum(size for _, _, size in fresh))
         self._tell(new)
