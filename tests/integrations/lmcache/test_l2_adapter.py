@@ -78,6 +78,7 @@ def test_what_a_lookup_found_stays_until_it_is_unlocked_or_forgotten(tmp_path: P
 
     crowd(100)
     engine.adapter.submit_unlock(kept[:1])
+    assert [held.times for held in engine.tier._held.values()] == [1, 1, 1]
     crowd(200)
     assert engine.load_all(kept) == 3, "one of them is held twice"
     engine.adapter.submit_unlock(kept)
