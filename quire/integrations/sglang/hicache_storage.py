@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 from quire.core.records.errors import MissingExtra, say
-from quire.core.records.memory import parse_bytes
+from quire.integrations.places.open_places import disk_of, store_of
 from quire.integrations.sglang.hicache_options import (
     check_ranks,
     check_sglang_version,
@@ -25,9 +25,6 @@ from quire.integrations.sglang.hicache_options import (
 )
 from quire.integrations.sglang.host_pool_pages import HostPoolPages, flat_bytes
 from quire.integrations.sglang.pool_place import PoolPlace
-from quire.tiers.disk import DiskIO, slots_for
-from quire.tiers.disk.keyed import KeyDisk
-from quire.tiers.shared import SharedConfig, open_store
 from quire.tiers.shared.keyed import KeyStore
 
 try:
@@ -93,21 +90,16 @@ class QuireHiCacheStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang is no
     def _place(self, name: str, form: HostPoolPages, share: float) -> PoolPlace:
         which = pool_print(self._config, name, form.pool, form.part_bytes, self.options)
         store = self._shared(which, form.part_bytes) if self.options.shared else None
-        slots = (
-            int(slots_for(int(parse_bytes(self.options.bytes, "a disk") * share), (form.part_bytes,))) if share else 0
-        )
         disk = None
         if self.options.folder and share:
             own = pool_print(self._config, name, form.pool, form.part_bytes, self.options, self._config.dp_rank)
-            io = DiskIO(deadline=self.options.deadline)
-            disk = KeyDisk(self.options.folder, own, form.part_bytes, slots, eviction=self.options.eviction, io=io)
+            disk = disk_of(self.options, own, form.part_bytes, share)
             log.info("QuireHiCacheStorage: %d pages of pool %s are there", len(disk), name)
         return PoolPlace(disk, store)
 
     def _shared(self, which: bytes, size: int) -> KeyStore:
         if self._store is None:
-            config = SharedConfig(self.options.shared, folder_bytes=self.options.shared_bytes)
-            self._store = KeyStore(open_store(config), which, size, wait=self.options.wait)
+            self._store = store_of(self.options, which, size)
             return self._store
         return self._store.beside(which, size)
 

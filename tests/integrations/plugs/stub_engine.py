@@ -14,7 +14,8 @@ import numpy as np
 from quire.integrations.vllm.plugs.key_tier import KeyTier
 from quire.integrations.vllm.plugs.tier_options import TierOptions
 from quire.tiers.base import Bytes
-from quire.tiers.disk.keyed import KeyJobsDone
+from quire.tiers.disk.keyed import KeyDisk, KeyJobsDone
+from quire.tiers.shared.keyed import KeyStore
 from tests.waits import until
 
 ROWS, ROW, SLOTS = 24, 4096, 30
@@ -62,6 +63,21 @@ class StubEngine:
         self.free = list(range(ROWS))
         self.under_way: dict[int, dict[bytes, int]] = {}
         self.number = self.loaded = self.stored = self.failed = 0
+
+    @property
+    def disk(self) -> KeyDisk | None:
+        return self.tier.disk
+
+    @property
+    def shared(self) -> KeyStore | None:
+        return self.tier.store
+
+    def durable(self, keys: list[bytes]) -> list[bytes]:
+        """Of these, what lies on the disk."""
+        return [key for key in keys if self.tier.disk is not None and key in self.tier.disk]
+
+    def close(self) -> bool:
+        return self.tier.close()
 
     def store(self, keys: list[bytes]) -> None:
         """Blocks that were computed go down."""

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.attacks.tier_kills import KINDS, kill, opened
+from tests.attacks.plug_kills import KINDS, kill, opened
+from tests.attacks.tier_kills import PLUG
 from tests.effort import cases
 from tests.integrations.plugs.stub_engine import StubEngine, bytes_of, key_of
 from tests.tiers.disk.stand_ins import Faults, FaultyFiles
@@ -15,18 +16,18 @@ from tests.tiers.disk.stand_ins import Faults, FaultyFiles
 
 @pytest.mark.parametrize("seed", range(cases(3, 60)))
 def test_a_kill_mixes_no_bytes_and_loses_nothing_durable(tmp_path: Path, seed: int) -> None:
-    assert kill(tmp_path, seed) == "" and kill(tmp_path, seed + 3) == ""
+    assert kill(PLUG, tmp_path, seed) == "" and kill(PLUG, tmp_path, seed + 3) == ""
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_jobs_many_at_once(tmp_path: Path, kind: str) -> None:
-    dice, engine = np.random.default_rng(7), opened(tmp_path, kind)
+    dice, engine = np.random.default_rng(7), opened(StubEngine, tmp_path, kind)
     for _ in range(60):
         keys = [key_of(one) for one in dice.choice(40, int(dice.integers(1, 9)), replace=False).tolist()]
         (engine.store if dice.random() < 0.5 else engine.load)(keys)
         engine.look()
     engine.settle()
-    assert engine.loaded > 0 and engine.stored > 50 and engine.tier.close()
+    assert engine.loaded > 0 and engine.stored > 50 and engine.close()
 
 
 def test_a_wrong_byte_would_be_seen(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from quire import InputError
 from quire.core.records.errors import MissingExtra
-from quire.integrations.vllm.plugs import tier_parts
+from quire.integrations.places import joined_jobs
 from quire.integrations.vllm.plugs.key_tier import KeyTier
 from quire.integrations.vllm.plugs.tier_options import TierOptions, read_tier_options, tier_print
 from quire.tiers.disk import DiskIO
@@ -94,7 +94,7 @@ def test_a_row_that_cannot_be_loaded_is_a_miss_for_a_while(tmp_path: Path, monke
     assert rig.job(keys[:1], [0], False).good == (keys[0],)
     assert rig.tier.has(keys[0]), "it was written again"
     rig.tier.jobs.parts[0].unwell[keys[0]] = 0.0
-    monkeypatch.setattr(tier_parts, "AGAIN_AFTER", -1.0)
+    monkeypatch.setattr(joined_jobs, "AGAIN_AFTER", -1.0)
     assert rig.tier.close()
 
 

@@ -1,7 +1,7 @@
 """SGLang's real storage classes and host pools, from an unpacked package, without a GPU.
 
 `sglang` itself is entered as a bare package, since its __init__ starts the whole engine. Its storage interface, backend
-factory and file backend then load as they are. So do its host pools, with twelve modules stubbed (STUBBED): platform
+factory and file backend then load as they are. So do its host pools, with thirteen modules stubbed (STUBBED): platform
 questions (`is_cuda()` and its like are false), kernels, and device pools. A pool is made without its constructor, which
 asks for device pools, and gets the fields that its page methods read.
 """
@@ -19,7 +19,8 @@ import torch
 STUBBED = (
     "sglang.srt.utils", "sglang.srt.platforms", "sglang.kernels", "sglang.kernels.ops", "sglang.kernels.ops.kvcache",
     "sglang.kernels.ops.kvcache.hicache", "sglang.srt.mem_cache.memory_pool", "sglang.srt.mem_cache.device_pool_info",
-    "sglang.srt.runtime_context", "sglang.srt.layers", "sglang.srt.layers.dcp", "sglang.srt.layers.dcp.layout",
+    "sglang.srt.utils.common", "sglang.srt.runtime_context", "sglang.srt.layers", "sglang.srt.layers.dcp",
+    "sglang.srt.layers.dcp.layout",
 )  # fmt: skip
 PAGE, LAYERS, PAGES = 4, 6, 16
 

@@ -15,18 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from quire.integrations.places.joined_jobs import ANSWER_AFTER, joined
+from quire.integrations.places.open_places import both_of
 from quire.integrations.vllm.plugs.key_policy import Context
 from quire.integrations.vllm.plugs.tier_options import TierOptions
-from quire.integrations.vllm.plugs.tier_parts import JoinedJobs, TierPart
 from quire.tiers.base import Bytes
-from quire.tiers.disk import DiskIO, slots_for
-from quire.tiers.disk.keyed import KeyDisk, KeyJobs, KeyJobsDone
-from quire.tiers.disk.keyed.key_place import KeyPlace
-from quire.tiers.shared import SharedConfig, open_store
-from quire.tiers.shared.keyed import KeyLookups, KeyStore
-
-ANSWER_AFTER = 2.0  # times the wait: a store's answer that has not come by then is a no
-DONE_AFTER = 1.5  # times the deadline: a job that waits for a place that hangs is given up
+from quire.tiers.disk.keyed import KeyJobsDone
+from quire.tiers.shared.keyed import KeyLookups
 
 
 @dataclass(slots=True)
@@ -44,34 +39,13 @@ class KeyTier:
         self, view: memoryview, options: TierOptions, fingerprint: Callable[[int], bytes], **more: Any
     ) -> None:
         """`fingerprint`: of pages of so many bytes. `more` goes to the disk."""
-        rows = np.frombuffer(view.cast("B"), np.uint8).reshape(view.shape[0], -1)  # type: ignore[index]
-        size = rows.shape[1]
-        which = fingerprint(size)
-        self._most = max(1, int(options.waiting * len(rows)))
-        self.disk: KeyDisk | None = None
-        self.store: KeyStore | None = None
-        if options.shared:
-            config = SharedConfig(options.shared, folder_bytes=options.shared_bytes)
-            self.store = KeyStore(open_store(config), which, size, wait=options.wait)
-        try:
-            if options.folder:
-                self.disk = KeyDisk(
-                    options.folder, which, size, slots_for(options.bytes, (size,)), eviction=options.eviction,
-                    io=DiskIO(deadline=options.deadline), **more,
-                )  # fmt: skip
-        except BaseException:
-            if self.store is not None:
-                self.store.close()
-            raise
+        self._rows: Bytes = np.frombuffer(view.cast("B"), np.uint8).reshape(view.shape[0], -1)  # type: ignore[index]
+        size = self._rows.shape[1]
+        self.disk, self.store = both_of(options, fingerprint(size), size, **more)
         self._lookups = None if self.store is None else KeyLookups(self.store.exist, ANSWER_AFTER * options.wait)
-        places = [place for place in (self.disk, self.store) if place is not None]
-        self.jobs = JoinedJobs([self._part(place, rows, options) for place in places])
-
-    def _part(self, place: KeyPlace, rows: Bytes, options: TierOptions) -> TierPart:
-        is_store = place is self.store
-        patience = DONE_AFTER * (options.wait if is_store else options.deadline)
-        jobs = KeyJobs(place, rows, most_rows=self._most, patience=patience)
-        return TierPart(jobs, self._lookups if is_store else None)
+        self.jobs = joined(
+            options, max(1, int(options.waiting * len(self._rows))), self.disk, self.store, self._lookups
+        )
 
     def has(self, key: bytes, request: str = "") -> bool | None:
         """Whether it is worth loading: there, and not given up a moment ago. None: the store has been asked."""
@@ -96,7 +70,7 @@ class KeyTier:
         request = context.get_state(RequestKeys) or RequestKeys()
         context.set_state(request)
         request.keys.update(dict.fromkeys(keys))
-        moved, places = list(keys), [int(row) for row in rows]
+        moved, places = list(keys), [self._rows[int(row)] for row in rows]
         if not is_load:
             self.jobs.submit_store(number, moved, places)
             return
@@ -123,4 +97,6 @@ class KeyTier:
 
     def close(self) -> bool:
         """Make it durable, and let go of the host cache's memory; False: a part does not answer."""
-        return self.jobs.close()
+        ended = self.jobs.close()
+        self._rows = self._rows[:0].copy()
+        return ended

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock, RLock
@@ -52,6 +52,7 @@ class KeyDisk:
         self.report = self._folder.report
         self.broken = ""  # why nothing is written any more
         self.stalled = ""  # why the last write failed, while it may yet succeed
+        self.tell_gone: Callable[[Sequence[bytes]], None] = lambda keys: None  # may neither wait nor call back
         self._fence_seconds = fence_seconds
         self._writing = RLock()  # the manifest's and the slots' one writer; taken before the other
         self._lock = Lock()  # guards all below
@@ -80,6 +81,11 @@ class KeyDisk:
         return key in self._slots
 
     @property
+    def num_slots(self) -> int:
+        """Pages for which there is room."""
+        return self._room
+
+    @property
     def hanging(self) -> bool:
         """Whether the disk does not answer."""
         return self._folder.watch.hanging
@@ -97,7 +103,7 @@ class KeyDisk:
             fresh = {key: page for key, page in zip(keys, pages, strict=True) if self._takes(key, answers)}
             if self.broken:
                 return [answers[key] or self.broken if key in fresh else answers[key] for key in keys]
-            slots = self._make_room(list(fresh), answers)
+            slots = self._make_room(list(fresh), [key for key in answers if key not in fresh], answers)
             try:
                 if slots and still():
                     self._fill(slots, fresh, answers, still)
@@ -113,14 +119,15 @@ class KeyDisk:
             answers[key] = f"a key of {len(key)} bytes"
         return not answers[key] and key not in self._slots
 
-    def _make_room(self, keys: list[bytes], answers: dict[bytes, str]) -> dict[bytes, int]:
-        """A slot for each key, as far as there are; the keys have come, and are held."""
+    def _make_room(self, keys: list[bytes], beside: list[bytes], answers: dict[bytes, str]) -> dict[bytes, int]:
+        """A slot for each key, as far as there are; the keys have come, and are held. What its caller wants kept
+        `beside` them does not go for them."""
         with self._lock:
             short = len(keys) - len(self._free)
             if short > 0:
-                most = min(self._ranking.order.num_free, max(short, min(AT_ONCE, self._room // 32)))
-                for gone in self._ranking.take(most, keys) or ():
-                    self._to_free.append(self._slots.pop(gone))
+                others = self._ranking.order.num_free - sum(key in self._slots for key in beside)
+                most = min(max(0, others), max(short, min(AT_ONCE, self._room // 32)))
+                self._forget(self._ranking.take(most, beside) or ())
         if not self._record_free(answers, keys):
             return {}
         slots: dict[bytes, int] = {}
@@ -213,16 +220,46 @@ class KeyDisk:
         self.broken = self.broken or why
         _log.error("nothing is written to %s any more: %s", self._folder.folder, self.broken)
 
+    def _forget(self, keys: Sequence[bytes]) -> None:
+        """The order has let them go; their slots are free when a record says so. Under the lock."""
+        self._to_free += [self._slots.pop(key) for key in keys]
+        self.tell_gone(keys)
+
     # reading
+
+    def hold(self, keys: Sequence[bytes]) -> bool:
+        """None of these goes until `let_go`, as often as it was held; False: not all are there, and none is held."""
+        with self._lock:
+            if not all(key in self._slots and key not in self._lost for key in keys):
+                return False
+            self._begin_reading(keys)
+        return True
+
+    def let_go(self, keys: Sequence[bytes]) -> None:
+        """Those that were held may go."""
+        self._end_reading(dict.fromkeys(keys, -1), {})
+
+    def remove(self, keys: Sequence[bytes]) -> None:
+        """These go, and may come anew; what is read or held just now goes after that."""
+        with self._lock:
+            there = [key for key in keys if key in self._slots]
+            free = [key for key in there if not self._readers[key]]
+            self._lost.update(key for key in there if self._readers[key])
+            for key in free:
+                self._ranking.order.drop(key)
+            self._forget(free)
+
+    def _begin_reading(self, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            self._readers[key] += 1
+            self._ranking.order.hold(key)
 
     def read(self, keys: Sequence[bytes], pages: Sequence[Bytes], still: Still = lambda: True) -> list[str]:
         """Fill the pages; why not, for each. After the deadline nothing of the caller's is touched."""
         answers = dict.fromkeys(keys, str(Gone("no page is there under this key")))
         with self._lock:
             slots = {key: self._slots[key] for key in answers if key in self._slots}
-            for key in slots:
-                self._readers[key] += 1
-                self._ranking.order.hold(key)
+            self._begin_reading(slots)
         bad: dict[int, str] = {}
         wanted = [(slots[key], page.reshape(1, -1)) for key, page in zip(keys, pages, strict=True) if key in slots]
         try:
@@ -251,7 +288,7 @@ class KeyDisk:
                 if key in self._lost:
                     self._lost.remove(key)
                     self._ranking.order.drop(key)
-                    self._to_free.append(self._slots.pop(key))
+                    self._forget([key])
                 else:
                     self._ranking.order.let_go(key)
 
@@ -266,8 +303,7 @@ class KeyDisk:
         answers: dict[bytes, str] = {}
         with self._writing:
             with self._lock:
-                for gone in self._ranking.take(self._ranking.order.num_free) or ():
-                    self._to_free.append(self._slots.pop(gone))
+                self._forget(self._ranking.take(self._ranking.order.num_free) or ())
             return not self.broken and self._record_free(answers, [ROOT])
 
     # lasting
@@ -296,4 +332,6 @@ class KeyDisk:
     def close(self) -> None:
         """Make it durable, and let go of the folder. StateError: the last pages may not be."""
         with self._writing:
+            if not self.broken:
+                self._record_free({}, [ROOT])  # what was removed does not come back
             self._folder.close(fence=not self.broken)

@@ -1,11 +1,11 @@
-"""KeyJobs: stores and loads between rows of somebody's memory and a place of pages by key. Submitting never waits.
+"""KeyJobs: stores and loads between somebody's memory and a place of pages by key. Submitting never waits.
 
-    submit_store ─► [ at most so many rows wait ] ─► one thread ─► place.write ─┐
-    submit_load  ─► [           as many         ] ─► threads ────► place.read ──┴─► finished(): each job once
+    submit_store ─► [ at most so many pages wait ] ─► one thread ─► place.write ─┐
+    submit_load  ─► [            as many         ] ─► threads ────► place.read ──┴─► finished(): each job once
 
 Owns the threads, the bounds, and when a job is given up: while the place hangs, a job that has waited longer than
 `patience` is reported as failed, and touches nothing of the caller's any more. A load that has begun is not: it ends
-when the place gives it up, since it fills rows until then. Knows neither keys nor pages.
+when the place gives it up, since it fills pages until then. Knows neither what keys mean nor whose memory it is.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Condition, Lock
-
-import numpy as np
 
 from quire.core.records.errors import InputError, say, without_words
 from quire.tiers.base import Bytes
@@ -44,9 +42,12 @@ class KeyJobsDone:
 class _Job:
     """A store or a load; `run` on a thread of its crew."""
 
-    def __init__(self, jobs: KeyJobs, number: int, is_load: bool, keys: Sequence[bytes], rows: Sequence[int]) -> None:
+    def __init__(
+        self, jobs: KeyJobs, number: int, is_load: bool, keys: Sequence[bytes], pages: Sequence[Bytes]
+    ) -> None:
         self.jobs, self.number, self.is_load = jobs, number, is_load
-        self.keys, self.rows = tuple(keys), tuple(rows)
+        self.keys, self.num_bytes = tuple(keys), 0 if not pages else pages[0].nbytes
+        self.pages: Sequence[Bytes] = pages  # none when it is over
         self.begun = jobs.clock()
         self.given_up = False
         self.started = False
@@ -58,16 +59,17 @@ class _Job:
 
     def run(self) -> None:
         """Move the pages."""
-        view = self.jobs.view
-        if not self.jobs.start(self) or view is None:
+        pages = self.pages
+        if not self.jobs.start(self):
             self.jobs.end(self, [])
             return
         act = self.jobs.place.read if self.is_load else self.jobs.place.write
         try:
-            answers = act(self.keys, [view[row] for row in self.rows], self.still)
+            answers = act(self.keys, pages, self.still)
         except Exception as wrong:
             _log.error("a page job failed: %s", without_words(wrong))
             answers = []
+        del pages
         self.jobs.end(self, answers)
         if not self.is_load:
             self.jobs.tidy()  # a thread that always has something to write would never come to it
@@ -78,41 +80,39 @@ class _Job:
 
 
 class KeyJobs:
-    """Jobs of one place and one memory: `view` is uint8 [rows, bytes], of which the first `page_bytes` count."""
+    """Jobs of one place. `ended` hears of each that is over (whether it was a load), on any thread: it may not wait."""
 
     def __init__(
-        self, place: KeyPlace, view: Bytes, *, most_rows: int, load_threads: int = 2, patience: float = PATIENCE,
-        clock: Callable[[], float] = time.monotonic,
+        self, place: KeyPlace, *, most_pages: int, load_threads: int = 2, patience: float = PATIENCE,
+        ended: Callable[[bool], None] = lambda is_load: None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        if view.ndim != 2 or view.dtype != np.uint8 or most_rows < 1:
-            fact = f"{view.dtype} {list(view.shape)}, of which {most_rows} rows may wait"
-            raise InputError(say("memory for page jobs", fact, "give uint8 [rows, bytes], and 1 row or more"))
+        if most_pages < 1:
+            raise InputError(say(f"page jobs of which {most_pages} pages may wait", "that is none", "give 1 or more"))
         self.place = place
-        self.view: Bytes | None = view
-        self.refused = 0  # rows of stores for which there was no room
-        self.clock, self._most_rows, self._patience = clock, most_rows, patience
+        self.refused = 0  # pages of stores for which there was no room
+        self.clock, self._most_pages, self._patience, self._ended = clock, most_pages, patience, ended
         self._change = Condition(Lock())  # guards the three below, and the jobs' ends
         self._jobs: dict[int, _Job] = {}
         self._done: deque[KeyJobsDone] = deque()
-        self._rows = 0  # of stores that are not over
+        self._pages = 0  # of stores that are not over
         self._next_tidy: float | None = None
         self._writer = Crew("page-writer", 1, MOST_JOBS, idle=self.tidy, idle_after=self._until_tidy)
         self._readers = Crew("page-reader", load_threads, MOST_JOBS)
 
-    def submit_store(self, number: int, keys: Sequence[bytes], rows: Sequence[int]) -> None:
-        """Keep these rows under these keys; where too much waits already, the job is over at once, and failed."""
-        job = _Job(self, number, False, keys, rows)
+    def submit_store(self, number: int, keys: Sequence[bytes], pages: Sequence[Bytes]) -> None:
+        """Keep these pages under these keys; where too much waits already, the job is over at once, and failed."""
+        job = _Job(self, number, False, keys, pages)
         with self._change:
             self._jobs[number] = job
-            full = self._rows + len(rows) > self._most_rows and self._rows > 0
-            self._rows += len(rows)
+            full = self._pages + len(keys) > self._most_pages and self._pages > 0
+            self._pages += len(keys)
         if full or self.place.hanging or not self._writer.submit(job):
-            self.refused += len(rows)
+            self.refused += len(keys)
             self.end(job, [])
 
-    def submit_load(self, number: int, keys: Sequence[bytes], rows: Sequence[int]) -> None:
-        """Fill these rows with the pages of these keys."""
-        job = _Job(self, number, True, keys, rows)
+    def submit_load(self, number: int, keys: Sequence[bytes], pages: Sequence[Bytes]) -> None:
+        """Fill these pages with what lies under these keys."""
+        job = _Job(self, number, True, keys, pages)
         with self._change:
             self._jobs[number] = job
         if not self._readers.submit(job):
@@ -131,12 +131,14 @@ class KeyJobs:
             if job.over:
                 return
             job.over = job.given_up = True
+            job.pages = ()
             del self._jobs[job.number]
-            self._rows -= 0 if job.is_load else len(job.rows)
-            size = 0 if self.view is None else len(good) * self.view.shape[1]
-            bad = tuple(key for key in job.keys if key not in set(good))
+            self._pages -= 0 if job.is_load else len(job.keys)
+            moved, size = set(good), len(good) * job.num_bytes
+            bad = tuple(key for key in job.keys if key not in moved)
             self._done.append(KeyJobsDone(job.number, job.is_load, good, bad, self.clock() - job.begun, size))
             self._change.notify_all()
+        self._ended(job.is_load)
 
     def finished(self) -> list[KeyJobsDone]:
         """Jobs that are over since the last call. Stores that a hanging place keeps waiting are given up."""
@@ -152,7 +154,7 @@ class KeyJobs:
         now = self.clock()
         with self._change:
             late = [job for job in self._jobs.values() if now - job.begun > self._patience]
-            late = [job for job in late if not (job.is_load and job.started)]  # it may fill its rows until it ends
+            late = [job for job in late if not (job.is_load and job.started)]  # it may fill its pages until it ends
             for job in late:
                 job.given_up = True
         for job in late:
@@ -169,7 +171,6 @@ class KeyJobs:
     def close(self, seconds: float = 30.0) -> bool:
         """End the threads, then the place; False: one hangs, and the place is left to the end of the process."""
         ended = self._writer.close(seconds) & self._readers.close(seconds)
-        self.view = None
         if ended:
             self.place.close()
         return ended

@@ -131,6 +131,37 @@ def test_a_slot_is_not_taken_while_its_page_is_read(tmp_path: Path) -> None:
     disk.close()
 
 
+def test_what_is_stored_again_does_not_go_for_what_is_stored_with_it(tmp_path: Path) -> None:
+    disk = opened(tmp_path, 4)
+    for nth in range(4):
+        write(disk, key(nth))
+    assert write(disk, key(0), key(9)) == [THERE, THERE] and right(disk, key(0), key(9)) == [True, True]
+    there = [one for one in map(key, range(10)) if one in disk]
+    answers = write(disk, *there, key(7), key(8))
+    assert answers[:4] == [THERE] * 4 and THERE not in answers[4:] and all(right(disk, *there)), "no room, and said so"
+    disk.close()
+
+
+def test_what_is_held_stays_as_often_as_it_was_held_and_what_goes_is_told(tmp_path: Path) -> None:
+    disk, keys, told = opened(tmp_path, 4), [key(nth) for nth in range(4)], list[bytes]()
+    disk.tell_gone = told.extend
+    write(disk, *keys)
+    assert disk.hold(keys[:2]) and disk.hold(keys[:1]) and not disk.hold([keys[3], key(9)]), "none of those is held"
+    disk.remove([keys[0], keys[3], key(9)])
+    assert (told, keys[0] in disk) == ([keys[3]], True), "it goes when nobody holds it"
+    assert not disk.hold(keys[:1]), "it is going"
+    write(disk, *(key(nth, "b") for nth in range(4)))
+    assert told == [keys[3], keys[2]] and right(disk, *keys[:2]) == [True, True]
+    disk.let_go(keys[:1])
+    assert keys[0] in disk
+    disk.let_go(keys[:2])
+    assert told[2:] == [keys[0]] and keys[1] in disk
+    disk.close()
+    again = opened(tmp_path, 4)
+    assert right(again, *keys) == [False, True, False, False]
+    again.close()
+
+
 def test_a_full_disk_says_so_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
     files = FullFiles()
     disk = opened(tmp_path, 4, files)

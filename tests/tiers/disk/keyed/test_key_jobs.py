@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from threading import Event
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from quire.tiers import Bytes
 from quire.tiers.disk.keyed import KeyJobs, KeyJobsDone
 from quire.tiers.disk.keyed.key_place import THERE, Still
 
-from ....waits import PATIENCE
+from ....waits import PATIENCE, until
 
 ROWS, SIZE = 8, 64
 
@@ -64,10 +63,17 @@ class MemoryPlace:
 
 
 class Rig:
-    def __init__(self, most_rows: int = 4) -> None:
+    def __init__(self, most_pages: int = 4) -> None:
         self.place, self.now = MemoryPlace(), 0.0
         self.view = np.zeros((ROWS, SIZE), np.uint8)
-        self.jobs = KeyJobs(self.place, self.view, most_rows=most_rows, clock=lambda: self.now)
+        self.heard: list[bool] = []
+        self.jobs = KeyJobs(self.place, most_pages=most_pages, clock=lambda: self.now, ended=self.heard.append)
+
+    def store(self, number: int, keys: list[bytes], rows: Sequence[int]) -> None:
+        self.jobs.submit_store(number, keys, [self.view[row] for row in rows])
+
+    def load(self, number: int, keys: list[bytes], rows: Sequence[int]) -> None:
+        self.jobs.submit_load(number, keys, [self.view[row] for row in rows])
 
     def ended(self) -> dict[int, KeyJobsDone]:
         self.jobs.drain()
@@ -77,9 +83,9 @@ class Rig:
 def test_rows_go_and_come_back_and_each_job_ends_once() -> None:
     rig = Rig()
     rig.view[:2] = [[1], [2]]
-    rig.jobs.submit_store(7, [b"a", b"b"], [0, 1])
+    rig.store(7, [b"a", b"b"], [0, 1])
     stored = rig.ended()
-    rig.jobs.submit_load(8, [b"b", b"x", b"a"], [3, 4, 5])
+    rig.load(8, [b"b", b"x", b"a"], [3, 4, 5])
     loaded = rig.ended()
     assert (stored[7].good, stored[7].bad, stored[7].num_bytes) == ((b"a", b"b"), (), 2 * SIZE)
     assert (loaded[8].good, loaded[8].bad, loaded[8].is_load) == ((b"b", b"a"), (b"x",), True)
@@ -88,16 +94,16 @@ def test_rows_go_and_come_back_and_each_job_ends_once() -> None:
 
 
 def test_more_than_may_wait_is_refused_at_once_and_loads_pass_by() -> None:
-    rig = Rig(most_rows=3)
+    rig = Rig(most_pages=3)
     rig.place.gate.clear()
-    rig.jobs.submit_store(1, [b"a", b"b"], [0, 1])
+    rig.store(1, [b"a", b"b"], [0, 1])
     assert rig.place.reached.wait(PATIENCE)
-    rig.jobs.submit_store(2, [b"c", b"d"], [2, 3])
+    rig.store(2, [b"c", b"d"], [2, 3])
     (refused,) = rig.jobs.finished()
     assert (refused.number, refused.good, rig.jobs.refused) == (2, (), 2)
     rig.place.gate.set()
     assert rig.ended()[1].good
-    rig.jobs.submit_store(3, [b"%d" % nth for nth in range(5)], range(5))
+    rig.store(3, [b"%d" % nth for nth in range(5)], range(5))
     assert len(rig.ended()[3].good) == 5, "a job larger than the bound goes alone"
     assert rig.jobs.close()
 
@@ -105,13 +111,13 @@ def test_more_than_may_wait_is_refused_at_once_and_loads_pass_by() -> None:
 def test_while_the_place_hangs_stores_are_given_up_and_leave_nothing() -> None:
     rig = Rig()
     rig.place.gate.clear()
-    rig.jobs.submit_store(1, [b"a"], [0])
+    rig.store(1, [b"a"], [0])
     assert rig.place.reached.wait(PATIENCE)
     rig.now = 100.0
     assert rig.jobs.finished() == [], "slow is not hanging"
     rig.place.hanging = True
     assert [(done.number, done.bad) for done in rig.jobs.finished()] == [(1, (b"a",))]
-    rig.jobs.submit_store(2, [b"b"], [1])
+    rig.store(2, [b"b"], [1])
     assert [done.number for done in rig.jobs.finished()] == [2]
     rig.view[0] = 9  # the row is somebody else's now
     rig.place.gate.set()
@@ -124,7 +130,7 @@ def test_a_load_that_has_begun_is_never_given_up_and_one_that_waits_is() -> None
     rig.place.kept = {b"a": np.full(SIZE, 5, np.uint8)}
     rig.place.gate.clear()
     for number in range(4):  # two threads
-        rig.jobs.submit_load(number, [b"a"], [number])
+        rig.load(number, [b"a"], [number])
     assert rig.place.reached.wait(PATIENCE)
     while sum(job.started for job in list(rig.jobs._jobs.values())) < 2:
         pass
@@ -138,29 +144,38 @@ def test_a_load_that_has_begun_is_never_given_up_and_one_that_waits_is() -> None
 def test_a_bug_ends_its_job_and_not_the_threads() -> None:
     rig = Rig()
     rig.place.broken = True
-    rig.jobs.submit_store(1, [b"a"], [0])
+    rig.store(1, [b"a"], [0])
     assert rig.ended()[1].bad == (b"a",)
     rig.place.broken = False
-    rig.jobs.submit_store(2, [b"a"], [0])
+    rig.store(2, [b"a"], [0])
     assert rig.ended()[2].good == (b"a",)
     assert rig.jobs.close()
-    rig.jobs.submit_load(3, [b"a"], [0])
+    rig.load(3, [b"a"], [0])
     assert rig.ended()[3].bad == (b"a",), "closed"
 
 
 def test_after_each_store_the_place_may_tidy_though_more_waits() -> None:
-    rig = Rig(most_rows=8)
+    rig = Rig(most_pages=8)
     for number in range(3):
-        rig.jobs.submit_store(number, [b"%d" % number], [number])
+        rig.store(number, [b"%d" % number], [number])
     assert len(rig.ended()) == 3 and rig.jobs.close() and rig.place.tidied >= 3
 
 
-def test_memory_that_is_no_rows_is_refused() -> None:
-    wrong: list[tuple[Any, int]] = [
-        (np.zeros(8, np.uint8), 1),
-        (np.zeros((2, 2), np.int32), 1),
-        (np.zeros((2, 2), np.uint8), 0),
-    ]
-    for view, most in wrong:
-        with pytest.raises(InputError, match=r"give uint8 \[rows, bytes\]"):
-            KeyJobs(MemoryPlace(), view, most_rows=most)
+def test_jobs_of_which_none_may_wait_are_refused() -> None:
+    with pytest.raises(InputError, match="give 1 or more"):
+        KeyJobs(MemoryPlace(), most_pages=0)
+
+
+def test_whoever_wants_to_hears_of_the_end_of_each_job() -> None:
+    rig = Rig(most_pages=1)
+    rig.place.gate.clear()
+    rig.store(1, [b"a"], [0])
+    assert rig.place.reached.wait(PATIENCE)
+    rig.store(2, [b"b"], [1])
+    assert rig.heard == [False], "the one for which there was no room"
+    rig.place.gate.set()
+    rig.jobs.drain()
+    rig.load(3, [b"a"], [2])
+    rig.jobs.drain()
+    until(lambda: len(rig.heard) == 3)
+    assert rig.heard == [False, False, True] and rig.jobs.close()

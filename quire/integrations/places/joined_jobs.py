@@ -1,6 +1,6 @@
-"""Places below vLLM's host cache, and jobs that concern several: a disk, a shared store. Knows no vLLM.
+"""Places below an engine's host memory, and jobs that concern several: a disk, a shared store. Knows no engine.
 
-    store ─► every part                     over when all of them are: the row may go then; kept if one has it
+    store ─► every part                     over when all of them are: its memory may go then; kept if one has it
     load  ─► the part that has each page    over when all of them are
 
 One part that hangs or fails keeps none of the others from its work.
@@ -12,15 +12,19 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from quire.tiers.disk.keyed import KeyJobs, KeyJobsDone
-from quire.tiers.shared.keyed import KeyLookups
+from quire.integrations.places.place_options import PlaceOptions
+from quire.tiers.base import Bytes
+from quire.tiers.disk.keyed import KeyDisk, KeyJobs, KeyJobsDone
+from quire.tiers.shared.keyed import KeyLookups, KeyStore
 
+ANSWER_AFTER = 2.0  # times the wait: a store's answer that has not come by then is a no
+DONE_AFTER = 1.5  # times the deadline: a job that waits for a place that hangs is given up
 AGAIN_AFTER = 60.0  # seconds after which a key that could not be loaded may be asked for again
 
 
 class TierPart:
-    """One place. A key that could not be loaded from it is a miss there for a while: else vLLM would ask for it again
-    at every step, and the request wait for ever."""
+    """One place. A key that could not be loaded from it is a miss there for a while: else an engine would ask for it
+    again at every step, and the request wait for ever."""
 
     def __init__(
         self, jobs: KeyJobs, lookups: KeyLookups | None = None, clock: Callable[[], float] = time.monotonic
@@ -66,19 +70,19 @@ class JoinedJobs:
         self.parts = tuple(parts)
         self._jobs: dict[int, _Joined] = {}
 
-    def submit_store(self, number: int, keys: Sequence[bytes], rows: Sequence[int]) -> None:
-        """Keep these rows under these keys, everywhere."""
+    def submit_store(self, number: int, keys: Sequence[bytes], pages: Sequence[Bytes]) -> None:
+        """Keep these pages under these keys, everywhere."""
         self._jobs[number] = _Joined(tuple(keys), len(self.parts))
         for part in self.parts:
-            part.jobs.submit_store(number, keys, rows)
+            part.jobs.submit_store(number, keys, pages)
 
-    def submit_load(self, number: int, keys: Sequence[bytes], rows: Sequence[int], where: Sequence[int]) -> None:
-        """Fill these rows; `where`: each key's part, by number."""
+    def submit_load(self, number: int, keys: Sequence[bytes], pages: Sequence[Bytes], where: Sequence[int]) -> None:
+        """Fill these pages; `where`: each key's part, by number."""
         asked = sorted(set(where)) or [0]
         self._jobs[number] = _Joined(tuple(keys), len(asked))
         for nth in asked:
-            ours = [(key, row) for key, row, at in zip(keys, rows, where, strict=True) if at == nth]
-            self.parts[nth].jobs.submit_load(number, [key for key, _ in ours], [row for _, row in ours])
+            ours = [(key, page) for key, page, at in zip(keys, pages, where, strict=True) if at == nth]
+            self.parts[nth].jobs.submit_load(number, [key for key, _ in ours], [page for _, page in ours])
 
     def finished(self) -> list[KeyJobsDone]:
         """Jobs that are over in all their parts."""
@@ -105,3 +109,16 @@ class JoinedJobs:
         """End all parts; False: one does not answer."""
         ended = [part.jobs.close() for part in self.parts]
         return all(ended)
+
+
+def joined(
+    options: PlaceOptions, most_pages: int, disk: KeyDisk | None, store: KeyStore | None,
+    lookups: KeyLookups | None = None, ended: Callable[[bool], None] = lambda is_load: None,
+) -> JoinedJobs:  # fmt: skip
+    """Jobs of whichever there are, the disk first. `lookups`: of the store; `ended`: as of `KeyJobs`."""
+    parts = []
+    for place, patience in ((disk, options.deadline), (store, options.wait)):
+        if place is not None:
+            jobs = KeyJobs(place, most_pages=most_pages, patience=DONE_AFTER * patience, ended=ended)
+            parts.append(TierPart(jobs, lookups if place is store else None))
+    return JoinedJobs(parts)

@@ -1,0 +1,254 @@
+"""A plug, its engine stubbed: killed a thousand times at any change of its files, with flipped bits, on a full disk, on
+a disk and a store that do not answer. No wrong byte is loaded, what was durable is there, every job ends.
+
+Knows no plug: `tier_kills`, `hicache_kills` and `lmcache_kills` say which one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, Protocol
+
+import numpy as np
+
+from quire.tiers.disk.fsck import examine
+from quire.tiers.disk.log.read_manifest import NAME
+from quire.tiers.shared import FolderStore
+from quire.tiers.shared.stores.file_calls import Buffers, FileCalls
+
+from ..tiers.disk.dying import DeadlyFiles, Tell, until_killed
+from ..tiers.disk.stand_ins import FullFiles
+from ..tiers.disk.test_hanging import GatedFiles
+from ..tiers.shared.test_client import GatedStore
+from .checks import Checks, within
+
+KILLS, TEXTS, MOST_TURNS = 1000, 60, 3000
+KINDS = ("disk", "both", "store")
+
+
+class Plugged(Protocol):
+    """An engine over a plug's disk, store or both. Whatever it loads it compares; what differs raises."""
+
+    loaded: int
+    stored: int
+    failed: int
+
+    @property
+    def disk(self) -> Any: ...
+
+    @property
+    def shared(self) -> Any:
+        """The `KeyStore`."""
+
+    def store(self, keys: list[Any]) -> None: ...
+
+    def load(self, keys: list[Any]) -> None: ...
+
+    def look(self) -> None:
+        """Hear of what is over."""
+
+    def settle(self) -> None:
+        """Until nothing is under way."""
+
+    def has(self, key: Any) -> bool: ...
+
+    def durable(self, keys: list[Any]) -> list[Any]:
+        """Those of these that the disk has, whole."""
+
+    def load_all(self, keys: list[Any]) -> int:
+        """How many of them are there and come."""
+
+    def close(self) -> bool: ...
+
+
+Make = Callable[..., Plugged]  # folders of the disk and the store; deadline, wait, files
+Key = Callable[[int], Any]
+
+
+class DeadlyCalls(FileCalls):
+    """Calls of a shared folder by a process that dies at its nth, perhaps in the middle of it."""
+
+    def __init__(self, left: int, dice: np.random.Generator) -> None:
+        self._left, self._dice = left, dice
+
+    def write(self, number: int, data: Buffers) -> None:
+        if self._last():
+            whole = b"".join(bytes(part) for part in data)
+            super().write(number, [whole[: int(self._dice.integers(len(whole) + 1))]])
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().write(number, data)
+
+    def rename(self, old: Path, new: Path) -> None:
+        if self._last():
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().rename(old, new)
+
+    def _last(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+
+def opened(make: Make, folder: Path, kind: str, files: DeadlyFiles | None = None) -> Plugged:
+    disk, store = folder / "disk" if kind != "store" else None, folder / "store" if kind != "disk" else None
+    more: dict[str, Any] = {} if files is None else {"files": files}
+    return make(disk, store, **more)
+
+
+def first_text(kind: str, seed: int) -> int:
+    """A store without a limit has all of a few texts soon, and nothing is written any more: each life has its own."""
+    return 1000 * seed if kind == "store" else 0
+
+
+def live(plug: tuple[Make, Key], folder: Path, kind: str, seeds: Sequence[int], tell: Tell) -> None:
+    """Serve until it is killed; tells what is durable for certain."""
+    dice, (make, key_of) = np.random.default_rng(seeds), plug
+    files = DeadlyFiles(int(dice.integers(10, 300)), np.random.default_rng([*seeds, 1]))
+    engine = opened(make, folder, kind, files)
+    if engine.shared is not None:
+        shared = engine.shared.client.store
+        assert isinstance(shared, FolderStore)
+        shared._files = DeadlyCalls(int(dice.integers(1, 100)) if kind == "store" else 1000, dice)
+    start = first_text(kind, seeds[0])
+    for _ in range(MOST_TURNS):  # it dies long before
+        first = start + int(dice.integers(TEXTS))
+        keys = [key_of(first + nth) for nth in range(int(dice.integers(1, 6)))]
+        engine.store(keys)
+        if dice.random() < 0.5:
+            engine.load([key_of(start + one) for one in dice.choice(TEXTS, 3, replace=False).tolist()])
+        engine.look()
+        if dice.random() < 0.3:
+            engine.settle()
+            if engine.disk is None:
+                tell([nth for nth, key in enumerate(keys, first) if engine.has(key)])
+            elif engine.disk.fence():
+                known = range(start, start + TEXTS + 6)
+                there = set(map(repr, engine.durable([key_of(one) for one in known])))
+                tell([one for one in known if repr(key_of(one)) in there])
+            if engine.disk is not None:
+                tell(None)  # from now on what was durable may go again
+
+
+def kill(plug: tuple[Make, Key], folder: Path, seed: int) -> str:
+    """One life and its end; what did not hold."""
+    kind, (make, key_of) = KINDS[seed % 3], plug
+    told = until_killed(lambda tell: live(plug, folder, kind, [seed, 0], tell))
+    for manifest in (folder / "disk").rglob(NAME):
+        report = examine(manifest.parent)
+        if report.damaged or report.refused:
+            return f"fsck: {report.refused} {report.findings}"
+    engine = opened(make, folder, kind)
+    keys = [key_of(first_text(kind, seed) + one) for one in range(TEXTS + 6)]
+    engine.load_all(keys)  # raises at a wrong byte
+    durable = told[-1] if told and told[-1] is not None else []
+    missing = [one for one in durable if not engine.has(key_of(one))]
+    engine.store(keys[:3])
+    engine.settle()
+    taken, disk = [engine.has(key) for key in keys[:3]], engine.disk
+    state = "" if disk is None else f"{len(disk)} pages, broken {disk.broken!r}, stalled {disk.stalled!r}"
+    if not engine.close():
+        return "closing hangs"
+    if not all(taken):
+        return f"nothing is stored any more: {taken}, failed {engine.failed}, {state}"
+    return f"durable pages are lost: {missing}" if missing else ""
+
+
+def kills(plug: tuple[Make, Key], folder: Path, count: int, first: int, checks: Checks) -> None:
+    """One after the other in one folder, which is emptied now and then."""
+    wrong: dict[int, str] = {}
+    for seed in range(first, first + count):
+        place = folder / f"{KINDS[seed % 3]}"
+        if why := kill(plug, place, seed):
+            wrong[seed] = why
+        if seed % 24 < 3:
+            rmtree(place)
+        if (seed - first) % 50 == 49:
+            print(f"   {seed - first + 1} kills", flush=True)
+    checks.held(f"{count} kills: no wrong byte, no damage, nothing durable lost", not wrong, wrong)
+
+
+def flipped(plug: tuple[Make, Key], folder: Path, checks: Checks) -> None:
+    """Bits of every file of pages."""
+    make, key_of = plug
+    for kind in KINDS:
+        engine, keys = opened(make, folder / kind, kind), [key_of(one) for one in range(20)]
+        for start in range(0, 20, 5):
+            engine.store(keys[start : start + 5])
+        engine.settle()
+        engine.close()
+        dice = np.random.default_rng(0)
+        for path in [*(folder / kind).rglob("pages-0"), *list((folder / kind / "store").rglob("*-0"))[::2]]:
+            raw = bytearray(path.read_bytes())
+            for place in dice.integers(len(raw), size=6):
+                raw[place] ^= 1 << int(dice.integers(8))
+            path.write_bytes(raw)
+        again = opened(make, folder / kind, kind)
+        came = again.load_all(keys)
+        checks.held(f"{kind}: {20 - came} of 20 pages with flipped bits are failed loads, the rest came", 0 < came < 20)
+        again.store(keys[:5])
+        again.settle()
+        checks.held(f"{kind}: what is computed again is stored again", again.load_all(keys[:5]) == 5)
+        again.close()
+
+
+def full(plug: tuple[Make, Key], folder: Path, checks: Checks) -> None:
+    """Neither pages nor records have room; then they have."""
+    files, (make, key_of) = FullFiles(), plug
+    engine = make(folder, None, files=files)
+    engine.store([key_of(one) for one in range(5)])
+    engine.settle()
+    files.full = {"pages-0", NAME, "manifest.new"}
+    for start in range(5, 45, 5):
+        engine.store([key_of(start + nth) for nth in range(5)])
+    engine.settle()
+    checks.held(f"full: {engine.failed} pages were not stored, every job ended", engine.failed > 0)
+    engine.load_all([key_of(one) for one in range(45)])
+    files.full = set()
+    fresh = [key_of(one) for one in range(50, 55)]
+    engine.store(fresh)
+    engine.settle()
+    checks.held("with room again it stores again", engine.load_all(fresh) == 5)
+    engine.close()
+
+
+def hanging(plug: tuple[Make, Key], folder: Path, checks: Checks) -> None:
+    """A disk that does not answer calls of one kind, beside a store that does; then the other way round."""
+    make, key_of = plug
+    for name, what in ((NAME, "sync"), (NAME, "write"), ("pages-0", "sync"), ("pages-0", "write"), ("pages-0", "read")):
+        files, place, keys = GatedFiles(), folder / f"{name}-{what}", [key_of(one) for one in range(10)]
+        engine = make(place / "d", place / "s", deadline=0.1, files=files)
+        engine.store(keys[:5])
+        engine.settle()
+        files.closed.add((name, what))
+        engine.store(keys[5:])
+        engine.load(keys[:5])
+        where = f"while {name} does not answer a {what}"
+        checks.held(f"every job ends {where}", within(engine.settle) is None)
+        files.closed.clear()
+        files.gate.set()
+        checks.held(f"the store has them {where}", within(lambda: engine.load_all(keys)) == 10)  # noqa: B023
+        within(engine.close)
+    engine = make(folder / "d", folder / "s", wait=0.1)
+    assert engine.shared is not None
+    gated = engine.shared.client.store = GatedStore(folder / "s")
+    gated.hangs = True
+    engine.store([key_of(one) for one in range(5)])
+    checks.held("every job ends while the store does not answer", within(engine.settle) is None)
+    came = within(lambda: engine.load_all([key_of(one) for one in range(8)]))
+    checks.held("the disk has them while the store does not answer", came == 5, came)
+    gated.hangs = False
+    gated.gate.set()
+    within(engine.close)
+
+
+def attack(make: Make, key_of: Key, folder: Path, checks: Checks) -> None:
+    """Each in a folder of its own."""
+    numbers, plug = [int(word) for word in sys.argv[1:3]], (make, key_of)
+    flipped(plug, folder / "flipped", checks)
+    full(plug, folder / "full", checks)
+    hanging(plug, folder / "hanging", checks)
+    kills(plug, folder / "kills", numbers[0] if numbers else KILLS, numbers[1] if len(numbers) > 1 else 0, checks)
