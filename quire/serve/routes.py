@@ -27,6 +27,7 @@ from quire.serve.protocol.openapi import document
 from quire.serve.protocol.parts import MOST_CHOICES_ASKED, StreamChoices
 from quire.serve.protocol.raw_parts import check_raw_parts, read_tokens
 from quire.serve.protocol.to_hints import hints_of
+from quire.serve.protocol.to_deadline import ttft_of
 from quire.serve.protocol.to_sampling import RetentionBounds, form_of, retention_of, sampling_of
 
 MAX_TOKENS = 16  # OpenAI's default for texts
@@ -60,7 +61,7 @@ async def _go_on_talking(service: AnyService, exchange: Exchange, tenant: str, a
     most = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
     sampling = sampling_of(asked, _room(service, [prompt], most, "messages"), logprobs, form or plan.form)
     head = _head(service, exchange, asked, "chatcmpl")
-    wanted = _generation(service, asked, [prompt], sampling, tenant, plan)
+    wanted = _generation(service, asked, [prompt], sampling, tenant, plan, ttft=ttft_of(service, exchange, asked))
     answers = ChatForm(_shown(service, asked, head, bool(asked.logprobs)), plan)
     await generate(service, exchange, wanted, answers, head, _stream_options(asked))
 
@@ -86,7 +87,7 @@ async def _go_on_writing(service: AnyService, exchange: Exchange, tenant: str, a
     form = await service.large.do(size, lambda: form_of(asked))
     sampling = sampling_of(asked, max_tokens, asked.logprobs, form)
     head = _head(service, exchange, asked, "cmpl")
-    wanted = _generation(service, asked, prompts, sampling, tenant)
+    wanted = _generation(service, asked, prompts, sampling, tenant, ttft=ttft_of(service, exchange, asked))
     echo = None
     if asked.echo:
         echo = await service.large.do(size, lambda: [service.prompts.to_text(one, "echo") for one in prompts])
@@ -274,11 +275,11 @@ def _stream_options(asked: Asked) -> StreamOptions:
 
 def _generation(
     service: AnyService, asked: Asked, prompts: list[list[int]], sampling: Sampling, tenant: str,
-    plan: ToolPlan = NO_TOOLS,
+    plan: ToolPlan = NO_TOOLS, *, ttft: float | None = None,
 ) -> Generation:  # fmt: skip
     settings = service.settings
     bounds = RetentionBounds(settings.max_retain_seconds, settings.max_retain_priority)
     scope = scope_of(tenant, asked.cache_salt)
     ends = service.prompts.message_ends(prompts[0]) if isinstance(asked, ChatBody) else ()
     hints = hints_of(asked, scope, retention_of(asked, bounds), plan.calls_tool, ends)
-    return Generation(prompts, sampling, scope, hints, tenant)
+    return Generation(prompts, sampling, scope, hints, tenant, ttft)

@@ -48,6 +48,7 @@ class ReplicaConfig:
     receipt_chunks: int = 0  # likewise
     scheduling: Scheduling = "fair"  # as in EngineConfig
     overlap: bool = False  # likewise
+    deadlines: float | None = None  # likewise
     granted: tuple[tuple[str, int], ...] = ()  # priorities of tenants, as in EngineConfig
     generation: int = 0  # another number makes other replicas: a rolling restart
 
@@ -67,6 +68,7 @@ class Replica:
             "max_waiting": config.max_requests, "events": True, "receipts": True, "eviction": config.eviction,
             "eviction_cost": config.eviction_cost, "receipt_chunks": config.receipt_chunks,
             "scheduling": config.scheduling, "granted": config.granted, "overlap": config.overlap,
+            "deadlines": config.deadlines,
         }  # fmt: skip
         if config.event_seed:
             fields["event_seed"] = config.event_seed

@@ -20,6 +20,8 @@ FEWEST = 24  # steps, and ...
 FEWEST_PROMPTS = 8  # ... steps with prompt tokens among them, before anything is known
 REFIT = 32  # steps between two fits
 SWEEPS = 60
+HALF = 256  # steps behind which a sample counts half as much, so that a machine that became slower is noticed ...
+LEAST = 1e-3  # ... down to this, since it may be the last one of its size
 Weights = tuple[float, float, float, float, float, float]
 Numbers = NDArray[np.float64]
 
@@ -74,8 +76,8 @@ class StepCosts:
         if not 0.0 < seconds < 1e9:
             return  # a clock that stands still, or goes back
         size = min(int(work.tokens).bit_length(), SIZES - 1)
-        self._samples[size].append((1.0, *work, seconds))
         self.num_steps += 1
+        self._samples[size].append((self.num_steps, 1.0, *work, seconds))
         self._fresh += 1
         self.modelled += _times(self._weights, 1.0, work)
 
@@ -88,10 +90,11 @@ class StepCosts:
     def _fit(self) -> None:
         rows = [sample for some in self._samples for sample in some]
         table: Numbers = np.array(rows, np.float64)
-        features, seconds = table[:, :-1], table[:, -1]
+        age, features, seconds = self.num_steps - table[:, 0], table[:, 1:-1], table[:, -1]
+        trust: Numbers = np.maximum(0.5 ** (age / HALF), LEAST)
         scale = np.maximum(features.max(axis=0), 1e-12)
         relative = features / scale / seconds[:, None]
-        found = _least_squares(relative.T @ relative, relative.sum(axis=0)) / scale
+        found = _least_squares((relative.T * trust) @ relative, trust @ relative) / scale
         base, tokens, attended, decoding, context, moved = found.tolist()
         self._weights = (base, tokens, attended, decoding, context, moved)
         self._fresh = 0
