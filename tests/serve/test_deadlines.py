@@ -87,7 +87,9 @@ def test_where_deadlines_are_not_kept() -> None:
         got = server.complete(ttft_ms=1000)
         assert got.status == 400 and "keeps no deadlines" in got.error["message"]
         assert server.complete(max_tokens=1).status == 200
-        assert not any("ttft" in family.name for family in server.service.metrics.registry.collect() if "quire" in family.name)
+        assert not any(
+            "ttft" in family.name for family in server.service.metrics.registry.collect() if "quire" in family.name
+        )
     with (
         pytest.raises(InputError, match="ttft_ms in the key file"),
         serving(tiny_model(), {"deadlines": None}, keys=ApiKeys([f"alice ttft_ms=2000 {ALICE}"])),

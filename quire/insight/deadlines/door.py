@@ -2,7 +2,7 @@
 
     expected = the costs of all that is computed before it, and of its own prompt, in as many steps as that takes,
                or as answers need to end before it finds a seat
-    bound    = waited + factor x expected         (Margins: over time a share of the bounds is kept)
+    bound    = waited + expected + margin x (expected + a full step)    (Margins: over time a share of bounds is kept)
 
 It is accepted when the bound is within its deadline and no bound behind it would come to lie beyond its own deadline.
 Before the costs are known all are accepted, without a bound. Knows neither engine nor cache: `Standing` says what is.
@@ -45,6 +45,8 @@ class Verdict(NamedTuple):
     bound: float | None  # None: not known yet
     steps: float = 0.0
     expected: float = 0.0  # from now on
+    scale: float = 1.0  # of how much later it may come
+    seat: bool = False  # it has to wait for one
     others: bool = False  # it is refused for the sake of bounds behind it
 
 
@@ -57,7 +59,9 @@ class OpenBound:
     latest: float | None  # when its first token comes at the latest; None: it has no bound
     deadline: float
     expected: float  # seconds from when it was accepted
+    scale: float
     steps: float
+    seat: bool
     slack: float  # seconds by which others may still delay it
     modelled: float  # of the costs when it was accepted
 
@@ -88,31 +92,38 @@ class Door:
         """
         if not self.costs.ready:
             return Verdict(True, None)
-        steps = self._steps(own, pages, place.standing)
         standing = place.standing
+        steps, seat = self._steps(own, pages, standing)
         spare = steps * max(1, standing.budget - standing.rows) - standing.ahead.tokens - own.tokens
         beside = min(max(0.0, spare), standing.behind)
         decoding = StepWork(beside, rows=standing.rows * steps, context=standing.context * steps)
         expected = self.costs.seconds(standing.ahead.plus(own).plus(decoding), steps)
-        bound = waited + self.margins.factor(steps) * expected
+        full = StepWork(standing.budget - standing.rows, rows=standing.rows, context=standing.context)
+        scale = expected + self.costs.seconds(full)  # others may join its steps until they begin
+        bound = waited + expected + self.margins.margin(steps, seat) * scale
         delay = self.delay(own, standing) if place.behind else 0.0
         others = any(0 <= one.slack < delay for one in place.behind)
-        return Verdict(bound <= limit and not others, bound, steps, expected, others)
+        return Verdict(bound <= limit and not others, bound, steps, expected, scale, seat, others)
 
-    def _steps(self, own: StepWork, pages: int, standing: Standing) -> float:
-        """Until its first token: to compute what comes before and itself, or behind the answers that must end first."""
+    def _steps(self, own: StepWork, pages: int, standing: Standing) -> tuple[float, bool]:
+        """Until its first token: to compute what comes before and itself, or behind the answers that must end first.
+
+        And whether there are any.
+        """
         room = max(1, standing.budget - standing.rows)
         mine = ceil(max(1.0, own.tokens) / room)
         computing = ceil((standing.ahead.tokens + max(1.0, own.tokens)) / room)
         seats = standing.seats_ahead + 1 - standing.free_seats
-        return max(computing, self.lengths.turns(standing.answers, seats, pages - standing.free_pages) + mine)
+        lacks = pages - standing.free_pages
+        turns = self.lengths.turns(standing.answers, seats, lacks)
+        return max(computing, turns + mine), seats > 0 or lacks > 0
 
     def delay(self, own: StepWork, standing: Standing) -> float:
         """Seconds by which those behind it come later."""
         room = max(1, standing.budget - standing.rows)
         steps = own.tokens / room
         rows = StepWork(rows=standing.rows * steps, context=standing.context * steps)
-        return self.margins.factor(steps) * self.costs.seconds(own.plus(rows), steps)
+        return (1 + self.margins.margin(steps)) * self.costs.seconds(own.plus(rows), steps)
 
     # -- while it is open ----------------------------------------------------------------------------------------------
 
@@ -121,7 +132,11 @@ class Door:
         latest = None if verdict.bound is None else asked + verdict.bound
         slack = limit - (verdict.bound or 0.0)
         self.counts.accept(latest is not None)
-        return OpenBound(asked, now, latest, asked + limit, verdict.expected, verdict.steps, slack, self.costs.modelled)
+        found, deadline = verdict, asked + limit
+        return OpenBound(
+            asked, now, latest, deadline, found.expected, found.scale, found.steps, found.seat, slack,
+            self.costs.modelled,
+        )  # fmt: skip
 
     def push_back(self, behind: Iterable[OpenBound], own: StepWork, standing: Standing) -> None:
         """It goes before these."""
@@ -142,7 +157,8 @@ class Door:
         if bound.latest is None:
             return "unbounded"
         kept = now <= bound.latest
-        self.margins.note(bound.steps, bound.expected, now - bound.accepted, kept=kept)
+        late = (now - bound.accepted - bound.expected) / bound.scale
+        self.margins.note(bound.steps, late, kept=kept, seat=bound.seat)
         fate: Fate = "kept"
         if not kept:
             done = self.costs.modelled - bound.modelled

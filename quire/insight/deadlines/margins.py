@@ -1,10 +1,11 @@
-"""Margins: by what factor a first token may come later than was expected, so that a share of all bounds is kept.
+"""Margins: by how much a first token may come later than was expected, so that a share of all bounds is kept.
 
-factor = the quantile of (how long it took / how long was expected) over the last bounds of about as many steps
+margin = the quantile of (took - expected) / (expected + a full step) over the last bounds of about as many steps,
+         those that had to wait for a seat apart: how long answers are is known less well than what prompts cost
 
 This assumes no distribution. The level follows what happens: each broken bound raises it, each kept one lowers it a
 little, so that over time the share is kept also where the load changes. It aims a third of the way beyond the share.
-Old ratios count no more after a while: an engine that refused all it was asked shall try again. Knows no engine.
+Old ones count no more after a while: an engine that refused all it was asked shall try again. Knows no engine.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from math import ceil
 
 from quire.core.records.errors import InputError, say, shown
 
-KEPT = 256  # ratios of one class
-CLASSES = 8  # by powers of two of the steps that were expected
-FEWEST = 48  # of a class; else all are looked at
-FIRST = 2.0  # the factor before there are enough
-LEAST = 1.0
+KEPT = 256  # of one class
+CLASSES = 8  # by powers of two of the steps that were expected; twice, with and without a wait for a seat
+FEWEST = 48  # of a class; else all with, or without, such a wait are looked at
+FIRST = 1.0  # the margin before there are enough
+LEAST = 0.0
 MOST_AGE = 900.0  # seconds
-BEYOND = 1.05  # of the largest ratio that was seen, where even that is not enough
+BEYOND = 1.05  # of the largest that was seen, where even that is not enough
 PACE = 0.05  # how fast the level follows, of what may be broken
 
 
@@ -33,33 +34,34 @@ class Margins:
         self.share, self._clock = float(share), clock
         self._aim = share + (1 - share) / 3
         self._level = self._aim
-        self._ratios: list[deque[tuple[float, float]]] = [deque(maxlen=KEPT) for _ in range(CLASSES)]  # when, which
+        self._late: list[deque[tuple[float, float]]] = [deque(maxlen=KEPT) for _ in range(2 * CLASSES)]  # when, which
 
     def __repr__(self) -> str:
-        return f"Margins({self.share:g}, {sum(map(len, self._ratios))} ratios)"
+        return f"Margins({self.share:g}, {sum(map(len, self._late))} latenesses)"
 
-    def note(self, steps: float, expected: float, took: float, *, kept: bool) -> None:
-        """A first token came after so long, and its bound was kept or not."""
-        self._ratios[_class_of(steps)].append((self._clock(), took / max(expected, 1e-9)))
+    def note(self, steps: float, late: float, *, kept: bool, seat: bool = False) -> None:
+        """A first token came so much later than expected, by what was expected and a full step. Its bound was kept?"""
+        self._late[_class_of(steps, seat)].append((self._clock(), late))
         allowed, pace = 1 - self._aim, PACE * (1 - self._aim)
         self._level = min(0.9999, max(self.share, self._level + pace * ((not kept) - allowed)))
 
-    def factor(self, steps: float) -> float:
-        """Of a first token that is expected after so many steps."""
-        found = self._young(self._ratios[_class_of(steps)])
+    def margin(self, steps: float, seat: bool = False) -> float:
+        """Of a first token that is expected after so many steps, and behind a wait for a seat or not."""
+        found = self._young(self._late[_class_of(steps, seat)])
         if len(found) < FEWEST:
-            found = [ratio for some in self._ratios for ratio in self._young(some)]
+            alike = self._late[CLASSES:] if seat else self._late[:CLASSES]
+            found = [late for some in alike for late in self._young(some)]
         if len(found) < FEWEST:
-            return max([FIRST, *(BEYOND * ratio for ratio in found)])
+            return max([FIRST, *(BEYOND * late for late in found)])
         found.sort()
         place = ceil(self._level * (len(found) + 1)) - 1
         return max(LEAST, found[place] if place < len(found) else found[-1] * BEYOND)
 
-    def _young(self, ratios: deque[tuple[float, float]]) -> list[float]:
+    def _young(self, latenesses: deque[tuple[float, float]]) -> list[float]:
         oldest = self._clock() - MOST_AGE
-        while ratios and ratios[0][0] < oldest:
-            ratios.popleft()
-        return [ratio for _, ratio in ratios]
+        while latenesses and latenesses[0][0] < oldest:
+            latenesses.popleft()
+        return [late for _, late in latenesses]
 
 
 def checked_share(share: object) -> None:
@@ -71,5 +73,5 @@ def checked_share(share: object) -> None:
         raise InputError(say(ask, "it is not a share of bounds to keep", "give 0.5 to 0.999, as 0.95, or None"))
 
 
-def _class_of(steps: float) -> int:
-    return min(CLASSES - 1, max(1, ceil(steps)).bit_length() - 1)
+def _class_of(steps: float, seat: bool) -> int:
+    return min(CLASSES - 1, max(1, ceil(steps)).bit_length() - 1) + CLASSES * seat

@@ -16,11 +16,12 @@ from quire.simulate.show.svg import Plot, PlotSeries
 NOTE = "times are modelled from stated rates (--prefill-rate and others), not measured"
 HEAD = ("workers", "router", "hit rate", "first token p50", "p95", "load", "busiest", "refused")
 LEGEND = "load: prompt tokens to compute, of what the workers can; busiest: its share, of the mean"
-_COLOURS: dict[str, str] = dict(zip(ROUTERS, ("c2", "c3", "c1"), strict=True))
+_COLOURS: dict[str, str] = {**dict(zip(ROUTERS, ("c2", "c3", "c1"), strict=True)), "deadline": "c4"}
 _WHO = {
     "round_robin": "the next worker gets it, whatever it has",
     "least_loaded": "the worker that would be soonest if none held anything",
     "exact": "the worker that would be soonest by what each holds",
+    "deadline": "the worker with the smallest bound for its first token; none where that is too late",
 }
 
 

@@ -62,13 +62,14 @@ def test_the_bound_is_that_of_what_must_be_computed() -> None:
     """A cached prompt, a new one, one behind others: each bound is its own work and theirs, times the factor."""
     engine = timed()
     finish_one(engine, words(0, 60))
-    factor = side_of(engine).door.margins.factor(1)
+    assert side_of(engine).door.margins.margin(1) == 1.0, "before anything is known"
+    full = BASE + TOKEN * 64
     cached = engine.submit([*words(0, 56), 17], plain(1), ttft=10.0)
-    assert cached.user_times.bound == pytest.approx(factor * (BASE + TOKEN * 1), rel=0.25)
+    assert cached.user_times.bound == pytest.approx(2 * (BASE + TOKEN * 1) + full, rel=0.15)
     new = engine.submit(words(100, 60), plain(1), ttft=10.0)
-    assert new.user_times.bound == pytest.approx(factor * (BASE + TOKEN * 61), rel=0.15)
+    assert new.user_times.bound == pytest.approx(2 * (BASE + TOKEN * 61) + full, rel=0.15)
     late = engine.submit(words(130, 60), plain(1), ttft=10.0)
-    assert late.user_times.bound == pytest.approx(factor * (2 * BASE + TOKEN * 121), rel=0.15)
+    assert late.user_times.bound == pytest.approx(2 * (2 * BASE + TOKEN * 121) + full, rel=0.15)
     finish(engine)
     fates = side_of(engine).door.counts.fates
     assert sum(fates.values()) == 3, "each is settled, once"

@@ -13,6 +13,7 @@ from quire.insight.deadlines.step_costs import StepWork, prompt_work
 
 EMPTY = Standing(100, StepWork(), 0.0, 0, 0, 0.0, 8, 1000, ())
 BASE, TOKEN, ROW = 0.01, 0.001, 0.002
+ALONE = (1 + FIRST) * (BASE + 50 * TOKEN) + FIRST * (BASE + 100 * TOKEN)  # the bound of 50 tokens, and a full step
 
 
 def door() -> Door:
@@ -24,22 +25,22 @@ def door() -> Door:
     return made
 
 
-def bound_of(made: Door, own: StepWork, standing: Standing, pages: int = 1) -> float:
-    found = made.verdict(own, pages, QueuePlace(standing, ()), 0.0, 1e9).bound
-    assert found is not None
-    return found / FIRST
+def expected_of(made: Door, own: StepWork, standing: Standing, pages: int = 1) -> float:
+    found = made.verdict(own, pages, QueuePlace(standing, ()), 0.0, 1e9)
+    assert found.bound is not None and found.bound > found.expected
+    return found.expected
 
 
 def test_what_is_computed_before_it_counts() -> None:
     """Alone; behind others; with prompts that fill up its last step; beside answers that decode."""
     made, own = door(), prompt_work(400, 450)
-    assert bound_of(made, own, EMPTY) == pytest.approx(BASE + 50 * TOKEN, rel=0.01)
+    assert expected_of(made, own, EMPTY) == pytest.approx(BASE + 50 * TOKEN, rel=0.01)
     behind = replace(EMPTY, ahead=StepWork(tokens=350))
-    assert bound_of(made, own, behind) == pytest.approx(4 * BASE + 400 * TOKEN, rel=0.01)
-    assert bound_of(made, own, replace(EMPTY, behind=1000)) == pytest.approx(BASE + 100 * TOKEN, rel=0.01)
+    assert expected_of(made, own, behind) == pytest.approx(4 * BASE + 400 * TOKEN, rel=0.01)
+    assert expected_of(made, own, replace(EMPTY, behind=1000)) == pytest.approx(BASE + 100 * TOKEN, rel=0.01)
     decoding = replace(EMPTY, rows=20, ahead=StepWork(tokens=110))
-    assert bound_of(made, own, decoding) == pytest.approx(2 * (BASE + 20 * ROW) + 160 * TOKEN, rel=0.01)
-    assert bound_of(made, prompt_work(0, 450), EMPTY) == pytest.approx(5 * BASE + 450 * TOKEN, rel=0.01)
+    assert expected_of(made, own, decoding) == pytest.approx(2 * (BASE + 20 * ROW) + 160 * TOKEN, rel=0.01)
+    assert expected_of(made, prompt_work(0, 450), EMPTY) == pytest.approx(5 * BASE + 450 * TOKEN, rel=0.01)
 
 
 def test_it_waits_for_seats_and_pages() -> None:
@@ -48,20 +49,22 @@ def test_it_waits_for_seats_and_pages() -> None:
     answers = [RunningAnswer(made=10 * nth, most=100, pages=5) for nth in range(4)]
     full = replace(EMPTY, free_seats=0, rows=4, answers=answers)
     each = BASE + 4 * ROW
-    assert bound_of(made, own, full) == pytest.approx((70 + 1) * each + 50 * TOKEN, rel=0.01), "as long as they may be"
+    assert expected_of(made, own, full) == pytest.approx((70 + 1) * each + 50 * TOKEN, rel=0.01), (
+        "as long as they may be"
+    )
     for _ in range(FEWEST):
         made.lengths.note(40)
-    assert bound_of(made, own, full) == pytest.approx((10 + 1) * each + 50 * TOKEN, rel=0.01)
+    assert expected_of(made, own, full) == pytest.approx((10 + 1) * each + 50 * TOKEN, rel=0.01)
     second = replace(full, seats_ahead=1)
-    assert bound_of(made, own, second) == pytest.approx((20 + 1) * each + 50 * TOKEN, rel=0.01)
+    assert expected_of(made, own, second) == pytest.approx((20 + 1) * each + 50 * TOKEN, rel=0.01)
     tight = replace(full, free_seats=4, free_pages=3)
-    assert bound_of(made, own, tight, pages=11) == pytest.approx((20 + 1) * each + 50 * TOKEN, rel=0.01)
-    assert bound_of(made, own, replace(full, seats_ahead=40)) > 5 * bound_of(made, own, second)
+    assert expected_of(made, own, tight, pages=11) == pytest.approx((20 + 1) * each + 50 * TOKEN, rel=0.01)
+    assert expected_of(made, own, replace(full, seats_ahead=40)) > 5 * expected_of(made, own, second)
 
 
 def test_in_time_or_not() -> None:
     made, own = door(), prompt_work(0, 50)
-    bound = FIRST * (BASE + 50 * TOKEN)
+    bound = ALONE
     for waited, limit, accepted in ((0.0, bound * 1.02, True), (0.0, bound * 0.98, False), (bound / 2, bound, False)):
         verdict = made.verdict(own, 1, QueuePlace(EMPTY, ()), waited, limit)
         assert verdict.accepted is accepted and verdict.bound == pytest.approx(waited + bound, rel=0.01)
@@ -85,7 +88,7 @@ def entered(made: Door, limit: float) -> OpenBound:
 def test_no_newcomer_breaks_what_others_were_told() -> None:
     """One goes before it that leaves it time; the next would not, and is refused for its sake."""
     made, own = door(), prompt_work(0, 50)
-    first = entered(made, 4.2 * FIRST * (BASE + 50 * TOKEN) / 2)
+    first = entered(made, ALONE + 1.5 * (1 + FIRST) * (BASE + 50 * TOKEN))
     place = QueuePlace(EMPTY, [first])
     verdict = made.verdict(own, 1, place, 0.0, 100.0)
     assert verdict.accepted
@@ -120,7 +123,7 @@ def test_one_that_leaves_is_neither_kept_nor_broken() -> None:
     made = door()
     made.left(entered(made, 10.0))
     assert made.counts.fates["left"] == 1 and made.counts.broken == 0 == made.counts.fates["kept"]
-    assert made.margins.factor(1) == FIRST
+    assert made.margins.margin(1) == FIRST
 
 
 def test_how_long_answers_are() -> None:

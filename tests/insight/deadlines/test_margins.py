@@ -31,22 +31,21 @@ def test_the_share_is_kept(share: float) -> None:
     margins = Margins(share, clock)
     for nth in range(count):
         steps = dice.choice([1, 2, 5, 30])
-        expected = 0.01 * steps
-        took = expected * ratio(dice, nth, count)
-        in_time = took <= margins.factor(steps) * expected
+        late = ratio(dice, nth, count) - 1
+        in_time = late <= margins.margin(steps)
         kept += in_time
-        margins.note(steps, expected, took, kept=in_time)
+        margins.note(steps, late, kept=in_time)
         clock.now += 0.2
     assert share <= kept / count <= share + (1 - share), "the factor is not so large that it says nothing"
-    assert margins.factor(1) < 2 * 6 * 5
-    assert sum(map(len, margins._ratios)) <= CLASSES * KEPT
+    assert margins.margin(1) < 2 * 6 * 5
+    assert sum(map(len, margins._late)) <= 2 * CLASSES * KEPT
 
 
 def test_before_anything_is_known() -> None:
     margins = Margins(0.95, Clock())
-    assert margins.factor(1) == FIRST
-    margins.note(1, 1.0, 5.0, kept=False)
-    assert margins.factor(1) > 5.0, "what was seen counts at once"
+    assert margins.margin(1) == FIRST
+    margins.note(1, 5.0, kept=False)
+    assert margins.margin(1) > 5.0, "what was seen counts at once"
 
 
 def test_old_ratios_count_no_more() -> None:
@@ -54,10 +53,10 @@ def test_old_ratios_count_no_more() -> None:
     clock = Clock()
     margins = Margins(0.95, clock)
     for _ in range(100):
-        margins.note(1, 1.0, 50.0, kept=False)
-    assert margins.factor(1) >= 50.0
+        margins.note(1, 50.0, kept=False)
+    assert margins.margin(1) >= 50.0
     clock.now += MOST_AGE + 1
-    assert margins.factor(1) == FIRST
+    assert margins.margin(1) == FIRST
 
 
 @pytest.mark.parametrize("share", [0.2, 1.0, 95, True, "0.95", float("nan")])
