@@ -4,8 +4,8 @@
     python benchmarks/deadlines.py --real --device cpu the engine as it is, on this machine's clock
     python benchmarks/deadlines.py --json              the numbers
 
-The load: half of the prompts begin with one of 24 texts that are cached, half are new; each wants its first token within
-one of three times. `capacity` is what the engine serves when requests never lack. Each row is a run of its own.
+The load: half of the prompts begin with one of 24 texts that are cached, half are new; each wants its first token
+within one of three times. `capacity` is what the engine serves when requests never lack. Each row is a run of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from quire.engine import EngineConfig, Model, Run, Sampling, TooLate, from_module
-from quire.engine.deadlines.first_token import FirstToken
+from quire.engine.deadlines.first_token import TokenDeadline
 from quire.engine.runner.engine import Engine
 
 LOADS, SHARES = (0.5, 1.0, 1.5, 2.0), (0.95, 0.99)
@@ -71,7 +71,7 @@ class RealClock(Clock):
 
 
 class ModelledSteps:
-    """A model that computes nothing, in the time that a model takes: a few in a hundred steps take three times as long."""
+    """A model that computes nothing, in the time that one takes: a step in a hundred takes three times as long."""
 
     def __init__(self, model: Model, clock: Clock) -> None:
         self._model, self._clock, self._dice = model, clock, random.Random(5)
@@ -161,7 +161,7 @@ def play(case: Case) -> dict[str, Any]:
             while left and coming <= clock():
                 limit = traffic.dice.choice(WITHIN) / case.capacity
                 try:
-                    wanted = None if case.share is None else FirstToken(limit, coming)
+                    wanted = None if case.share is None else TokenDeadline(limit, coming)
                     run = engine.submit(traffic.prompt(), traffic.sampling(), ttft=wanted)
                     runs.append((run, coming, limit))
                     open_runs.append(runs[-1])
@@ -203,7 +203,7 @@ def table(found: list[dict[str, Any]], rate: float) -> str:
     """As Markdown."""
     lines = [
         f"Capacity: {rate:.1f} requests a second.", "",
-        "| load | kept of bounds | accepted | refused | in time of accepted | goodput, of capacity | taking all | ratio |",
+        "| load | bounds kept | accepted | refused | in time of those | goodput, of capacity | taking all | ratio |",
         "|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     all_taken = {one["load"]: one["goodput"] for one in found if one["share"] is None}

@@ -26,8 +26,8 @@ from quire.serve.protocol.decode import LARGE, read_body
 from quire.serve.protocol.openapi import document
 from quire.serve.protocol.parts import MOST_CHOICES_ASKED, StreamChoices
 from quire.serve.protocol.raw_parts import check_raw_parts, read_tokens
+from quire.serve.protocol.to_deadline import HEADER, ttft_of
 from quire.serve.protocol.to_hints import hints_of
-from quire.serve.protocol.to_deadline import ttft_of
 from quire.serve.protocol.to_sampling import RetentionBounds, form_of, retention_of, sampling_of
 
 MAX_TOKENS = 16  # OpenAI's default for texts
@@ -61,7 +61,7 @@ async def _go_on_talking(service: AnyService, exchange: Exchange, tenant: str, a
     most = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
     sampling = sampling_of(asked, _room(service, [prompt], most, "messages"), logprobs, form or plan.form)
     head = _head(service, exchange, asked, "chatcmpl")
-    wanted = _generation(service, asked, [prompt], sampling, tenant, plan, ttft=ttft_of(service, exchange, asked))
+    wanted = _generation(service, asked, [prompt], sampling, tenant, plan, ttft=_ttft(service, exchange, asked))
     answers = ChatForm(_shown(service, asked, head, bool(asked.logprobs)), plan)
     await generate(service, exchange, wanted, answers, head, _stream_options(asked))
 
@@ -87,7 +87,7 @@ async def _go_on_writing(service: AnyService, exchange: Exchange, tenant: str, a
     form = await service.large.do(size, lambda: form_of(asked))
     sampling = sampling_of(asked, max_tokens, asked.logprobs, form)
     head = _head(service, exchange, asked, "cmpl")
-    wanted = _generation(service, asked, prompts, sampling, tenant, ttft=ttft_of(service, exchange, asked))
+    wanted = _generation(service, asked, prompts, sampling, tenant, ttft=_ttft(service, exchange, asked))
     echo = None
     if asked.echo:
         echo = await service.large.do(size, lambda: [service.prompts.to_text(one, "echo") for one in prompts])
@@ -271,6 +271,13 @@ def _stream_options(asked: Asked) -> StreamOptions:
     if options != StreamChoices() and not asked.stream:
         raise ApiError(400, say("stream_options", "stream is not true", "leave it out"), param="stream_options")
     return StreamOptions(bool(asked.stream), bool(options.include_usage), bool(options.continuous_usage_stats))
+
+
+def _ttft(service: AnyService, exchange: Exchange, asked: Asked) -> float | None:
+    """Seconds within which its first token is wanted."""
+    keys = service.settings.keys
+    own = None if keys is None else keys.ttft_of(exchange.tenant)
+    return ttft_of(asked, exchange.header(HEADER.encode()), own)
 
 
 def _generation(

@@ -1,6 +1,6 @@
-"""DeadlineSide: the engine's side of a Door. Owns what stands before a newcomer, and which bounds are open.
+"""DeadlineSide: the engine's side of a DeadlineDoor. Owns what stands before a newcomer, and which bounds are open.
 
-    submit ─► hold its hit ─► what is ahead of it, by the fair key ─► Door ─► accepted: a bound, a hold, an order
+    submit ─► hold its hit ─► what is ahead of it, by the fair key ─► DeadlineDoor ─► accepted: a bound, a hold, an order
                                                                        '────► TooLate: nothing has changed
     step ─► what it does, and how long the one before took ─► StepCosts          first token ─► kept, or broken by cause
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from quire.core.cache import Cache
 from quire.core.records.errors import say
 from quire.core.state.prepared import Prepared
-from quire.engine.deadlines.first_token import FirstToken
+from quire.engine.deadlines.first_token import TokenDeadline
 from quire.engine.deadlines.held_hits import HeldHits
 from quire.engine.setup.engine_config import EngineConfig
 from quire.engine.setup.submission import TooLate
@@ -25,7 +25,7 @@ from quire.engine.step.runs.step_work import Turn
 from quire.engine.step.runs.tenant import Tenant, Together, TokenKey
 from quire.engine.step.schedule import Scheduler
 from quire.insight.deadlines.answer_lengths import RunningAnswer
-from quire.insight.deadlines.door import Door, OpenBound, QueuePlace, Standing
+from quire.insight.deadlines.door import DeadlineDoor, OpenBound, QueuePlace, Standing
 from quire.insight.deadlines.step_costs import StepWork, prompt_work
 from quire.tiers.mover import Mover
 
@@ -55,7 +55,7 @@ class DeadlineSide:
         self, cache: Cache, config: EngineConfig, scheduler: Scheduler, mover: Mover, clock: Callable[[], float]
     ) -> None:
         assert config.deadlines is not None
-        self.door = Door(config.deadlines, clock)
+        self.door = DeadlineDoor(config.deadlines, clock)
         self.holds = HeldHits(cache)
         scheduler.give_up_hold = self.holds.give_one_up
         self._cache, self._config, self._mover, self._clock = cache, config, mover, clock
@@ -72,7 +72,7 @@ class DeadlineSide:
 
     # -- at the door -------------------------------------------------------------------------------------------------
 
-    def enter(self, run: Run, prepared: Prepared, tenant: str | Together | None, wanted: FirstToken | None) -> None:
+    def enter(self, run: Run, prepared: Prepared, tenant: str | Together | None, wanted: TokenDeadline | None) -> None:
         """A run is about to be queued. Where its first token would come too late it is refused, and nothing changed."""
         now = self._clock()
         run.deadline = now + PATIENCE

@@ -1,4 +1,4 @@
-"""FirstToken: when a first token is wanted, as a caller says it. Checks it; decides nothing."""
+"""TokenDeadline: when a first token is wanted, as a caller says it. Checks it; decides nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quire.engine.step.runs.page_hints import PageHintOptions
 LONGEST = 3600.0  # seconds
 
 
-class FirstToken(NamedTuple):
+class TokenDeadline(NamedTuple):
     """So many seconds after it was asked for, on the engine's clock."""
 
     seconds: float
@@ -23,21 +23,23 @@ class FirstToken(NamedTuple):
 class SubmitOptions(PageHintOptions, total=False):
     """What `submit` takes besides: of a prompt's pages, and when its first token is wanted."""
 
-    ttft: float | FirstToken | None
+    ttft: float | TokenDeadline | None
 
 
-def checked_first_token(given: object) -> FirstToken | None:
+def checked_first_token(given: object) -> TokenDeadline | None:
     """The same, if it can be understood."""
     if given is None:
         return None
-    seconds, asked = given if isinstance(given, FirstToken) else (given, None)
+    seconds, asked = given if isinstance(given, TokenDeadline) else (given, None)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST:
         fact = f"it is not a time to a first token: seconds above 0, at most {LONGEST:g}"
         raise InputError(say(f"ttft={shown(seconds)}", fact, "give such a number, as 2.0, or None"))
-    return FirstToken(float(seconds), asked)
+    return TokenDeadline(float(seconds), asked)
 
 
-def wanted_first_token(options: SubmitOptions, config: EngineConfig, begun: Sequence[int] | Away) -> FirstToken | None:
+def wanted_first_token(
+    options: SubmitOptions, config: EngineConfig, begun: Sequence[int] | Away
+) -> TokenDeadline | None:
     """Taken out of a submission's options. Where bounds are not kept, or it is made elsewhere, it is refused."""
     wanted = checked_first_token(options.pop("ttft", None))
     if wanted is not None and config.deadlines is None:

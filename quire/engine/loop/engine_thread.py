@@ -19,7 +19,7 @@ from typing import Any
 
 from quire.core.records.errors import InputError, StateError, listed, say
 from quire.core.records.request import Int32
-from quire.engine.deadlines.first_token import FirstToken
+from quire.engine.deadlines.first_token import TokenDeadline
 from quire.engine.loop.admission_gate import AdmissionGate, patience
 from quire.engine.loop.feed import Feed
 from quire.engine.loop.stream import Stream
@@ -182,7 +182,7 @@ class Loop:
         try:
             self.check_open()
             if options.get("ttft") is not None:  # what it has waited for the engine counts
-                options = {**options, "ttft": FirstToken(options["ttft"], feed.asked)}
+                options = {**options, "ttft": TokenDeadline(options["ttft"], feed.asked)}
             feed.run = self._submit(tokens, sampling, listener=feed, **options)
             feed.run.times.asked = feed.asked
         except BaseException as error:

@@ -94,8 +94,7 @@ class EngineConfig:
         object.__setattr__(self, "granted", granted_pairs(self.granted))
         checked_share(self.deadlines)
         if self.incidents is not None and not (isinstance(self.incidents, str | Path) and str(self.incidents)):
-            cure = "give its path, or None"
-            raise InputError(say(f"incidents {shown(self.incidents)}", "it is not a folder", cure))
+            raise InputError(say(f"incidents {shown(self.incidents)}", "it is not a folder", "give its path, or None"))
         seconds_of(self.incidents_keep)
         if not isinstance(self.incident_lines, Lines):
             fact = f"they are a {type(self.incident_lines).__name__}"

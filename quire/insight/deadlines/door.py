@@ -1,4 +1,4 @@
-"""Door: whether a first token can come in time, decided when it is asked for. Owns bounds that are open; no clock.
+"""DeadlineDoor: whether a first token can come in time, decided when it is asked for. Owns bounds that are open; no clock.
 
     expected = the costs of all that is computed before it, and of its own prompt, in as many steps as that takes,
                or as answers need to end before it finds a seat
@@ -38,7 +38,7 @@ class Standing:
     answers: Sequence[RunningAnswer]  # that decode; none where seats and pages are free
 
 
-class Verdict(NamedTuple):
+class DoorVerdict(NamedTuple):
     """What was decided. Seconds count from when it was asked for."""
 
     accepted: bool
@@ -73,7 +73,7 @@ class QueuePlace(NamedTuple):
     behind: Sequence[OpenBound]
 
 
-class Door:
+class DeadlineDoor:
     """One engine's."""
 
     def __init__(self, share: float, clock: Callable[[], float]) -> None:
@@ -81,17 +81,17 @@ class Door:
         self.counts = BoundCounts()
 
     def __repr__(self) -> str:
-        return f"Door({self.costs!r}, {self.margins!r}, {self.counts!r})"
+        return f"DeadlineDoor({self.costs!r}, {self.margins!r}, {self.counts!r})"
 
     # -- before --------------------------------------------------------------------------------------------------------
 
-    def verdict(self, own: StepWork, pages: int, place: QueuePlace, waited: float, limit: float) -> Verdict:
+    def verdict(self, own: StepWork, pages: int, place: QueuePlace, waited: float, limit: float) -> DoorVerdict:
         """Of a prompt that costs this and needs so many pages. `waited`, `limit`: seconds from when it was asked for.
 
         Changes nothing. `enter` or `refuse` follows.
         """
         if not self.costs.ready:
-            return Verdict(True, None)
+            return DoorVerdict(True, None)
         standing = place.standing
         steps, seat = self._steps(own, pages, standing)
         spare = steps * max(1, standing.budget - standing.rows) - standing.ahead.tokens - own.tokens
@@ -103,7 +103,7 @@ class Door:
         bound = waited + expected + self.margins.margin(steps, seat) * scale
         delay = self.delay(own, standing) if place.behind else 0.0
         others = any(0 <= one.slack < delay for one in place.behind)
-        return Verdict(bound <= limit and not others, bound, steps, expected, scale, seat, others)
+        return DoorVerdict(bound <= limit and not others, bound, steps, expected, scale, seat, others)
 
     def _steps(self, own: StepWork, pages: int, standing: Standing) -> tuple[float, bool]:
         """Until its first token: to compute what comes before and itself, or behind the answers that must end first.
@@ -127,7 +127,7 @@ class Door:
 
     # -- while it is open ----------------------------------------------------------------------------------------------
 
-    def enter(self, verdict: Verdict, asked: float, now: float, limit: float) -> OpenBound:
+    def enter(self, verdict: DoorVerdict, asked: float, now: float, limit: float) -> OpenBound:
         """It was accepted."""
         latest = None if verdict.bound is None else asked + verdict.bound
         slack = limit - (verdict.bound or 0.0)
@@ -145,7 +145,7 @@ class Door:
             delay = self.delay(own, standing) if delay is None else delay
             one.slack -= delay
 
-    def refuse(self, verdict: Verdict) -> None:
+    def refuse(self, verdict: DoorVerdict) -> None:
         """It was not accepted."""
         self.counts.refuse(others=verdict.others)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from quire.core.records.errors import InputError, say
 from quire.core.records.identity import Scope
-from quire.engine.deadlines.first_token import LONGEST
+from quire.engine.deadlines.first_token import LONGEST as LONGEST_TTFT
 from quire.net.secrets import LONGEST, SHORTEST, KeyRing
 
 MOST = 1024  # keys
@@ -80,7 +80,7 @@ class ApiKeys:
 
     def _limit(self, tenant: str, given: str, where: str) -> None:
         seconds = int(given) / 1000 if re.fullmatch(r"[0-9]{1,7}", given) else 0.0
-        if not 0 < seconds <= LONGEST or self._ttfts.get(tenant, seconds) != seconds:
+        if not 0 < seconds <= LONGEST_TTFT or self._ttfts.get(tenant, seconds) != seconds:
             cure = "give whole milliseconds up to an hour, the same in every line of a tenant"
             raise InputError(say(where, f"its {TTFT}{given[:16]} cannot be, or differs from a line before", cure))
         self._ttfts[tenant] = seconds

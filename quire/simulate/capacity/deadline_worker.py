@@ -1,6 +1,6 @@
-"""DeadlineWorker: a simulated worker whose requests want their first token in time, with the engine's own Door.
+"""DeadlineWorker: a simulated worker whose requests want their first token in time, with the engine's own DeadlineDoor.
 
-    with a door       bounds, by what it holds and what waits here; hits held until admission; the earliest deadline first
+    with a door       bounds, by what it holds and what waits here; hits are held; the earliest deadline first
     without           all are taken; a client whose time is over leaves, waiting or while its prompt is computed
 
 Knows nothing of other workers.
@@ -16,7 +16,7 @@ from quire import InputError, Request
 from quire.core.outside.find import Found
 from quire.core.records.errors import say
 from quire.insight.deadlines.answer_lengths import RunningAnswer
-from quire.insight.deadlines.door import Door, OpenBound, QueuePlace, Standing, Verdict
+from quire.insight.deadlines.door import DeadlineDoor, DoorVerdict, OpenBound, QueuePlace, Standing
 from quire.insight.deadlines.margins import checked_share
 from quire.insight.deadlines.step_costs import StepWork, prompt_work
 from quire.simulate.capacity.simulated_worker import SimulatedWorker
@@ -74,7 +74,7 @@ class DeadlineWorker(SimulatedWorker):
     ) -> None:
         super().__init__(trace, settings)
         self.wanted, self.has_door = wanted, has_door
-        self.door = Door(wanted.share, lambda: self._now)
+        self.door = DeadlineDoor(wanted.share, lambda: self._now)
         self.num_left = 0  # requests whose time was over
         self._needs: dict[int, int] = {}  # pages of those that wait
         self._bounds: dict[int, OpenBound] = {}
@@ -90,15 +90,14 @@ class DeadlineWorker(SimulatedWorker):
 
     # -- at the door -------------------------------------------------------------------------------------------------
 
-    def verdict(self, request: TraceRequest, prompt: Request) -> Verdict:
+    def verdict(self, request: TraceRequest, prompt: Request) -> DoorVerdict:
         """What it would say to a request that comes now."""
         (probe,) = self.cache.inner.probe([prompt])
-        return self.door.verdict(
-            prompt_work(probe.start, request.length, probe.onboard_bytes), probe.slots_now[0],
-            self._place(request, probe.slots_now[0]), max(0.0, self._now - self._times[request.number]), self.wanted.of(request.number),
-        )  # fmt: skip
+        own, pages = prompt_work(probe.start, request.length, probe.onboard_bytes), probe.slots_now[0]
+        waited = max(0.0, self._now - self._times[request.number])
+        return self.door.verdict(own, pages, self._place(request, pages), waited, self.wanted.of(request.number))
 
-    def accept(self, request: TraceRequest, prompt: Request, verdict: Verdict) -> int:
+    def accept(self, request: TraceRequest, prompt: Request, verdict: DoorVerdict) -> int:
         """It comes in; tokens that it should have to compute."""
         own = prompt_work(self._hold(request.number, prompt), request.length)
         (probe,) = self.cache.inner.probe([prompt])

@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 from quire import InputError, check  # noqa: E402
 from quire.engine import LLM, TooLate  # noqa: E402
 from quire.engine.deadlines.deadline_side import PATIENCE, DeadlineSide  # noqa: E402
-from quire.engine.deadlines.first_token import FirstToken  # noqa: E402
+from quire.engine.deadlines.first_token import TokenDeadline  # noqa: E402
 from quire.engine.deadlines.held_hits import SHARE  # noqa: E402
 from quire.engine.loop.engine_thread import Loop  # noqa: E402
 from quire.engine.setup.submission import AWAY  # noqa: E402
@@ -117,8 +117,8 @@ def test_what_was_waited_before_counts() -> None:
     engine = timed()
     engine.time.now += 5.0
     with pytest.raises(TooLate):
-        engine.submit(words(0, 9), plain(1), ttft=FirstToken(5.0, engine.time.now - 5.0))
-    run = engine.submit(words(0, 9), plain(1), ttft=FirstToken(6.0, engine.time.now - 5.0))
+        engine.submit(words(0, 9), plain(1), ttft=TokenDeadline(5.0, engine.time.now - 5.0))
+    run = engine.submit(words(0, 9), plain(1), ttft=TokenDeadline(6.0, engine.time.now - 5.0))
     assert engine.time.now < run.times.bound < engine.time.now + 1.0
     finish(engine)
     engine.close()
@@ -310,7 +310,7 @@ def test_the_share_of_bounds_is_kept(settings: dict[str, Any]) -> None:
     engine, dice = timed(240, deadlines=0.9, max_sequences=8, **settings), random.Random(7)
     systems = [dice_words(dice, 48) for _ in range(3)]
     coming, refused, runs = engine.time.now, 0, list[Run]()
-    for _ in range(300):
+    for _ in range(220):
         coming = max(coming, engine.time.now - 0.2) + dice.expovariate(1 / 0.02)
         while engine.runs and engine.time.now < coming:
             engine.timed.pace = dice.lognormvariate(0, 0.3)
@@ -319,14 +319,14 @@ def test_the_share_of_bounds_is_kept(settings: dict[str, Any]) -> None:
         shared = dice.choice(systems) if dice.random() < 0.5 else []
         tokens = [*shared, *dice_words(dice, dice.randint(4, 100))]
         try:
-            wanted = FirstToken(dice.choice([0.1, 0.3, 1.0]), coming)
+            wanted = TokenDeadline(dice.choice([0.1, 0.3, 1.0]), coming)
             runs.append(engine.submit(tokens, plain(dice.randint(1, 12)), ttft=wanted))
         except TooLate:
             refused += 1
     finish(engine)
     bounded = [run for run in runs if run.times.bound]
     kept = sum(run.times.first_token <= run.times.bound for run in bounded)
-    assert refused > 5 and len(bounded) > 150 and kept / len(bounded) >= 0.9
+    assert refused > 5 and len(bounded) > 120 and kept / len(bounded) >= 0.9
     counts = side_of(engine).door.counts
     assert counts.fates["kept"] == kept and counts.bounded == len(bounded) and counts.refused >= 1
     assert not side_of(engine)._open and not engine.cache.open_finds()

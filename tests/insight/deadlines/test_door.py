@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from quire.insight.deadlines.answer_lengths import FEWEST, KEPT, AnswerLengths, RunningAnswer
-from quire.insight.deadlines.door import Door, OpenBound, QueuePlace, Standing
+from quire.insight.deadlines.door import DeadlineDoor, OpenBound, QueuePlace, Standing
 from quire.insight.deadlines.margins import FIRST
 from quire.insight.deadlines.step_costs import StepWork, prompt_work
 
@@ -16,16 +16,16 @@ BASE, TOKEN, ROW = 0.01, 0.001, 0.002
 ALONE = (1 + FIRST) * (BASE + 50 * TOKEN) + FIRST * (BASE + 100 * TOKEN)  # the bound of 50 tokens, and a full step
 
 
-def door() -> Door:
+def door() -> DeadlineDoor:
     """One whose costs are known: a step takes 10 ms, a token 1, a decoding row 2."""
-    made = Door(0.95, lambda: 0.0)
+    made = DeadlineDoor(0.95, lambda: 0.0)
     for nth in range(300):
         work = StepWork(tokens=nth % 90, rows=nth % 7)
         made.costs.note(work, BASE + TOKEN * work.tokens + ROW * work.rows)
     return made
 
 
-def expected_of(made: Door, own: StepWork, standing: Standing, pages: int = 1) -> float:
+def expected_of(made: DeadlineDoor, own: StepWork, standing: Standing, pages: int = 1) -> float:
     found = made.verdict(own, pages, QueuePlace(standing, ()), 0.0, 1e9)
     assert found.bound is not None and found.bound > found.expected
     return found.expected
@@ -71,7 +71,7 @@ def test_in_time_or_not() -> None:
 
 
 def test_before_costs_are_known_all_come_in_without_a_bound() -> None:
-    made = Door(0.95, lambda: 0.0)
+    made = DeadlineDoor(0.95, lambda: 0.0)
     verdict = made.verdict(prompt_work(0, 50), 1, QueuePlace(EMPTY, ()), 0.0, 1e-6)
     assert verdict.accepted and verdict.bound is None
     one = made.enter(verdict, 0.0, 0.0, 1e-6)
@@ -79,7 +79,7 @@ def test_before_costs_are_known_all_come_in_without_a_bound() -> None:
     assert made.counts.bounded == 0 == made.counts.broken
 
 
-def entered(made: Door, limit: float) -> OpenBound:
+def entered(made: DeadlineDoor, limit: float) -> OpenBound:
     verdict = made.verdict(prompt_work(0, 50), 1, QueuePlace(EMPTY, ()), 0.0, limit)
     assert verdict.accepted
     return made.enter(verdict, 0.0, 0.0, limit)
