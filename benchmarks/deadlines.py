@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -237,7 +238,10 @@ def main() -> None:
             Case(load, share, options.requests, device, rate)
             for load in options.loads for share in (None, *options.shares)
         ]  # fmt: skip
-        found = list(pool.map(play, cases))
+        found = []
+        for one in pool.map(play, cases):
+            found.append(one)
+            print(one, file=sys.stderr, flush=True)
     print(json.dumps({"capacity": rate, "runs": found}) if options.json else table(found, rate))
 
 

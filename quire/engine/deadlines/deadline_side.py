@@ -1,7 +1,7 @@
 """DeadlineSide: the engine's side of a DeadlineDoor. Owns what stands before a newcomer, and which bounds are open.
 
-    submit ─► hold its hit ─► what is ahead of it, by the fair key ─► DeadlineDoor ─► accepted: a bound, a hold, an order
-                                                                       '────► TooLate: nothing has changed
+    submit ─► hold its hit ─► what is ahead of it, by the fair key ─► the door ─► accepted: a bound, a hold, an order
+                                                                    '────► TooLate: nothing has changed
     step ─► what it does, and how long the one before took ─► StepCosts          first token ─► kept, or broken by cause
 
 Where deadlines are kept, a request without one is ordered as if it had one `PATIENCE` after it came: no deadline lies

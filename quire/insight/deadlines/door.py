@@ -1,4 +1,4 @@
-"""DeadlineDoor: whether a first token can come in time, decided when it is asked for. Owns bounds that are open; no clock.
+"""DeadlineDoor: whether a first token can come in time, decided when it is asked for. Knows no clock.
 
     expected = the costs of all that is computed before it, and of its own prompt, in as many steps as that takes,
                or as answers need to end before it finds a seat

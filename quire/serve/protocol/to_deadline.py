@@ -1,4 +1,4 @@
-"""From a request to when its first token is wanted: its field, its header, or what its tenant has. Knows no endpoint."""
+"""From a request to when its first token is wanted: its field, its header, or what its tenant has."""
 
 from __future__ import annotations
 
