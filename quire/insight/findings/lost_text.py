@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.content.chunks import mix
+from quire.core.content.content_chunks import mix
 from quire.insight.findings.memory import AT_ONCE, Rows, prefixes
 from quire.insight.findings.prompt_log import PromptLog, dense
 from quire.trace.units import Int32, Int64
