@@ -3,8 +3,9 @@
 margin = the quantile of (took - expected) / (expected + a full step) over the last bounds of about as many steps,
          those that had to wait for a seat apart: how long answers are is known less well than what prompts cost
 
-This assumes no distribution. The level follows what happens: each broken bound raises it, each kept one lowers it a
-little, so that over time the share is kept also where the load changes. It aims a third of the way beyond the share.
+This assumes no distribution. What happens corrects it: each broken bound adds to all margins, each kept one takes a
+little of that back, so that over time the share is kept also where the load changes and bounds break together. It aims
+a third of the way beyond the share.
 Old ones count no more after a while: an engine that refused all it was asked shall try again. Knows no engine.
 """
 
@@ -22,8 +23,10 @@ FEWEST = 48  # of a class; else all with, or without, such a wait are looked at
 FIRST = 1.0  # the margin before there are enough
 LEAST = 0.0
 MOST_AGE = 900.0  # seconds
+MOST_MORE = 20.0
 BEYOND = 1.05  # of the largest that was seen, where even that is not enough
-PACE = 0.05  # how fast the level follows, of what may be broken
+GAIN = 0.4  # of a margin, that a broken bound adds
+SMALLEST = 0.1  # a margin that this is added to, even where all came early
 
 
 class Margins:
@@ -33,7 +36,7 @@ class Margins:
         checked_share(share)
         self.share, self._clock = float(share), clock
         self._aim = share + (1 - share) / 3
-        self._level = self._aim
+        self._more = 0.0  # of a margin, by what was broken lately
         self._late: list[deque[tuple[float, float]]] = [deque(maxlen=KEPT) for _ in range(2 * CLASSES)]  # when, which
 
     def __repr__(self) -> str:
@@ -42,8 +45,7 @@ class Margins:
     def note(self, steps: float, late: float, *, kept: bool, seat: bool = False) -> None:
         """A first token came so much later than expected, by what was expected and a full step. Its bound was kept?"""
         self._late[_class_of(steps, seat)].append((self._clock(), late))
-        allowed, pace = 1 - self._aim, PACE * (1 - self._aim)
-        self._level = min(0.9999, max(self.share, self._level + pace * ((not kept) - allowed)))
+        self._more = min(MOST_MORE, max(0.0, self._more + GAIN * ((not kept) - (1 - self._aim))))
 
     def margin(self, steps: float, seat: bool = False) -> float:
         """Of a first token that is expected after so many steps, and behind a wait for a seat or not."""
@@ -54,8 +56,9 @@ class Margins:
         if len(found) < FEWEST:
             return max([FIRST, *(BEYOND * late for late in found)])
         found.sort()
-        place = ceil(self._level * (len(found) + 1)) - 1
-        return max(LEAST, found[place] if place < len(found) else found[-1] * BEYOND)
+        place = ceil(self._aim * (len(found) + 1)) - 1
+        margin = found[place] if place < len(found) else found[-1] * BEYOND
+        return max(LEAST, margin) + self._more * max(SMALLEST, margin)
 
     def _young(self, latenesses: deque[tuple[float, float]]) -> list[float]:
         oldest = self._clock() - MOST_AGE

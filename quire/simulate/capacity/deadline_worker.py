@@ -22,7 +22,7 @@ from quire.insight.deadlines.step_costs import StepWork, prompt_work
 from quire.simulate.capacity.simulated_worker import SimulatedWorker
 from quire.simulate.play.admission import AdmissionResult
 from quire.simulate.play.decoders import RunningRequest
-from quire.simulate.play.player import PlayedTrace
+from quire.simulate.play.trace_player import PlayedTrace
 from quire.simulate.play.waiting import QueueEntry, WaitingQueue, WaitingRequest
 from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.trace.read.trace import Trace, TraceRequest
