@@ -36,6 +36,7 @@ LADDERS = {
         "sampling|model",
         "setup",
         "step",
+        "deadlines",
         "memory",
         "runner",
         "loop|publishing",
@@ -45,7 +46,7 @@ LADDERS = {
     ],
     "events": ["wire", "publish|follow"],
     "insight": [
-        "block_table|running_sums|columns|regret_report",
+        "block_table|running_sums|columns|regret_report|deadlines",
         "hot_blocks",
         "traffic|order_sample",
         "what_if|sample_rate",

@@ -30,7 +30,7 @@ BELOW = {
     "tiers": {"core"},
     "insight": {"core", "trace"},
     "incidents": {"core"},
-    "simulate": {"core", "trace"},
+    "simulate": {"core", "trace", "insight"},
     "events": {"core", "net", "tiers"},
     "transfer": {"core", "net", "tiers"},
     "engine": {"core", "net", "trace", "tiers", "insight", "incidents", "events", "transfer"},

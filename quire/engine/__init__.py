@@ -24,7 +24,7 @@ from quire.engine.sampling.params import Sampling
 from quire.engine.sampling.token_logprobs import TokenLogprobs
 from quire.engine.setup.engine_config import EngineConfig, PrefillPeer
 from quire.engine.setup.fitting import fitting
-from quire.engine.setup.submission import EngineBusy, TokenPrompt
+from quire.engine.setup.submission import EngineBusy, TokenPrompt, TooLate
 from quire.engine.step.runs.branch import Answer, Listener, Run
 from quire.engine.step.runs.times import RunTimes
 from quire.engine.step.step_report import Stats, StepReport
@@ -34,7 +34,7 @@ __all__ = [
     "LLM", "Answer", "AsyncStream", "Connector", "DiskConfig", "Engine", "EngineBusy", "EngineConfig",
     "EnginePublisher", "Listener", "Loop", "Model", "Output", "Piece", "PrefillPeer", "Run", "RunFailed", "RunTimes",
     "Sampling", "Stats", "StepReport", "Stream", "StructuredOutputs", "TokenLogprobs",
-    "TokenPrompt", "fitting", "from_module", "load",
+    "TokenPrompt", "TooLate", "fitting", "from_module", "load",
 ]  # fmt: skip
 
 __getattr__ = _renamed("quire.engine", {"of": "from_module"})

@@ -72,7 +72,7 @@ class FleetService(AnyService):
         try:
             for prompt in wanted.prompts:
                 tokens = np.array(prompt, np.int32)
-                work = FleetWork(tokens, sampling, wanted.scope, wanted.hints, tenant=share)
+                work = FleetWork(tokens, sampling, wanted.scope, wanted.hints, tenant=share, ttft=wanted.ttft)
                 stream = FleetStream(self._caller, work, self.limits, self._fleet_metrics.resumed)
                 opened.append(stream)
                 self._open.add(stream)

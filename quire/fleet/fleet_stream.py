@@ -17,7 +17,7 @@ from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.request import Int32
 from quire.engine.loop.feed import Piece
 from quire.engine.loop.stream import RunFailed
-from quire.engine.setup.submission import EngineBusy
+from quire.engine.setup.submission import EngineBusy, TooLate
 from quire.engine.step.runs.branch import Answer
 from quire.fleet.fleet_work import FleetFull, FleetWork, MorePieces, Over, Taken, WorkerLost, WorkerMessage, WorkRefused
 from quire.fleet.in_flight import WorkTicket
@@ -25,6 +25,7 @@ from quire.fleet.prefix_marks import marks_of
 from quire.serve.answers.answer_stream import WholeAnswer
 from quire.serve.http.api_errors import RETRY_AFTER, ApiError
 
+MOST_ASKED = 8  # workers, whether they would be in time
 MOST_BEGUN = 2000  # tokens that go to another worker; more would fill its queue of unread pieces
 _log = logging.getLogger("quire.fleet")
 
@@ -67,6 +68,8 @@ class FleetStream:
         self.answers = [Answer() for _ in range(work.sampling.n)]
         self.reused = 0
         self.worker: str | None = None  # who has taken it last
+        self.bound: float | None = None  # seconds until its first token, at the latest, as that one said
+        self._late: dict[str, float] = {}  # and by worker, as those said that would be too late
         self.num_losses = 0
         self._was_cut = False
 
@@ -104,9 +107,12 @@ class FleetStream:
             self._lose(error)
             return False
         match first:
-            case Taken(worker):
-                self.worker = worker
+            case Taken(worker, bound):
+                self.worker, self.bound = worker, bound
                 return True
+            case WorkRefused("late", text, worker, bound):
+                self._ask_another(text, worker, bound)
+                return False
             case WorkRefused("input", text):
                 raise InputError(text)
             case WorkRefused("busy", text):
@@ -115,6 +121,15 @@ class FleetStream:
                 self._lose(WorkerLost(text))
                 return False
         raise RunFailed(f"a worker began with {type(first).__name__}")
+
+    def _ask_another(self, text: str, worker: str, bound: float) -> None:
+        """This one would be too late. When all have said so, or enough, the least of their bounds is the answer."""
+        known = worker in self._late
+        self._late[worker] = min(bound, self._late.get(worker, bound))
+        if known or len(self._late) >= MOST_ASKED:
+            raise TooLate(text, min(self._late.values()), self._work.ttft or 0.0)
+        self._stop_call()
+        self._ticket.lost()
 
     def _begun(self) -> FleetWork:
         """The work as it is now: from the beginning, or behind the tokens so far."""

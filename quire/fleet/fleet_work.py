@@ -27,12 +27,14 @@ class FleetWork:
     begun: tuple[int, ...] = ()
     ticket: WorkTicket | None = None  # stays in the server's process
     tenant: str | Together | None = None  # whose turns it takes
+    ttft: float | None = None  # seconds within which its first token is wanted
 
     def __repr__(self) -> str:
         return f"FleetWork({len(self.tokens)} tokens, {len(self.begun)} begun)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FleetWork, (self.tokens, self.sampling, self.scope, self.hints, self.begun, None, self.tenant)
+        given = (self.tokens, self.sampling, self.scope, self.hints, self.begun, None, self.tenant, self.ttft)
+        return FleetWork, given
 
 
 class LookAt(NamedTuple):
@@ -55,13 +57,16 @@ class Taken(NamedTuple):
     """The first thing that a worker says: it has a place for the work."""
 
     worker: str
+    bound: float | None = None  # seconds until its first token, at the latest, if it was given a deadline
 
 
 class WorkRefused(NamedTuple):
-    """Or why it has not: the work is wrong, this worker is full, or it ends."""
+    """Or why it has not: the work is wrong, this worker is full, or would be too late, or it ends."""
 
-    why: Literal["input", "busy", "ending"]
+    why: Literal["input", "busy", "late", "ending"]
     text: str
+    worker: str = ""  # who would be too late
+    bound: float = 0.0  # by what it said
 
 
 class MorePieces(NamedTuple):

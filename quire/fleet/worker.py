@@ -11,7 +11,7 @@ from quire.engine.llm import LLM
 from quire.engine.loop.feed import Piece
 from quire.engine.loop.stream import Stream
 from quire.engine.runner.engine import Engine
-from quire.engine.setup.submission import EngineBusy
+from quire.engine.setup.submission import EngineBusy, TooLate
 from quire.engine.thread_watch import troubles
 from quire.fleet.fleet_work import FleetWork, LookAt, MorePieces, Over, Taken, WorkerFacts, WorkerMessage, WorkRefused
 from quire.serve.metrics.engine_source import EngineSource
@@ -50,20 +50,23 @@ class FleetWorker:
 
     async def answer(self, work: FleetWork) -> AsyncIterator[WorkerMessage]:
         """Taken, pieces as they come, Over; or why not. A reader that stops cancels it."""
-        options: dict[str, Any] = {"begun": work.begun} if work.begun else {}
+        options: dict[str, Any] = {"begun": work.begun} if work.begun else {"ttft": work.ttft}
         try:
             stream = await self.llm.loop.submit_async(
                 work.tokens, work.sampling, timeout=0.0, scope=work.scope, tenant=work.tenant,
                 **work.hints._asdict(), **options,
             )  # fmt: skip
+        except TooLate as late:
+            yield WorkRefused("late", str(late), self.name, late.bound)
+            return
         except (InputError, MissingExtra, StateError) as wrong:
             kind: Any = next(kind for error, kind in REFUSALS if isinstance(wrong, error))
             yield WorkRefused(kind, str(wrong))
             return
         try:
-            yield Taken(self.name)
             run, ended = stream.run, False
             assert run is not None
+            yield Taken(self.name, run.user_times.bound if run.times.bound else None)
             while not ended and (pieces := await self._pieces(stream)) is not None:
                 ended = any(piece.finish in ("error", "cancelled") for piece in pieces)
                 good = [piece for piece in pieces if piece.finish not in ("error", "cancelled")]

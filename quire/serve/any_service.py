@@ -39,6 +39,7 @@ class Generation:
     scope: Scope
     hints: PageHints = NO_HINTS  # of what becomes of their pages
     tenant: str = NO_TENANT
+    ttft: float | None = None  # seconds within which each first token is wanted
 
     @property
     def share(self) -> str | Together | None:

@@ -24,6 +24,7 @@ from quire.serve.other_routes import read_asked
 from quire.serve.protocol.bodies import SAMPLING_NAMES, ChatBody, CompletionBody
 from quire.serve.protocol.bodies import GenerationBody as Asked
 from quire.serve.protocol.parts import MOST_CHOICES_ASKED, StreamChoices
+from quire.serve.protocol.to_deadline import HEADER, ttft_of
 from quire.serve.protocol.to_hints import hints_of
 from quire.serve.protocol.to_sampling import RetentionBounds, form_of, retention_of, sampling_of
 
@@ -57,7 +58,7 @@ async def _go_on_talking(service: AnyService, exchange: Exchange, tenant: str, a
     most = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
     sampling = sampling_of(asked, _room(service, [prompt], most, "messages"), logprobs, form or plan.form)
     head = _head(service, exchange, asked, "chatcmpl")
-    wanted = _generation(service, asked, [prompt], sampling, tenant, plan)
+    wanted = _generation(service, asked, [prompt], sampling, tenant, plan, ttft=_ttft(service, exchange, asked))
     answers = ChatForm(_shown(service, asked, head, bool(asked.logprobs)), plan)
     await generate(service, exchange, wanted, answers, head, _stream_options(asked))
 
@@ -83,7 +84,7 @@ async def _go_on_writing(service: AnyService, exchange: Exchange, tenant: str, a
     form = await service.large.do(size, lambda: form_of(asked))
     sampling = sampling_of(asked, max_tokens, asked.logprobs, form)
     head = _head(service, exchange, asked, "cmpl")
-    wanted = _generation(service, asked, prompts, sampling, tenant)
+    wanted = _generation(service, asked, prompts, sampling, tenant, ttft=_ttft(service, exchange, asked))
     echo = None
     if asked.echo:
         echo = await service.large.do(size, lambda: [service.prompts.to_text(one, "echo") for one in prompts])
@@ -158,13 +159,20 @@ def _stream_options(asked: Asked) -> StreamOptions:
     return StreamOptions(bool(asked.stream), bool(options.include_usage), bool(options.continuous_usage_stats))
 
 
+def _ttft(service: AnyService, exchange: Exchange, asked: Asked) -> float | None:
+    """Seconds within which its first token is wanted."""
+    keys = service.settings.keys
+    own = None if keys is None else keys.ttft_of(exchange.tenant)
+    return ttft_of(asked, exchange.header(HEADER.encode()), own)
+
+
 def _generation(
     service: AnyService, asked: Asked, prompts: list[list[int]], sampling: Sampling, tenant: str,
-    plan: ToolPlan = NO_TOOLS,
+    plan: ToolPlan = NO_TOOLS, *, ttft: float | None = None,
 ) -> Generation:  # fmt: skip
     settings = service.settings
     bounds = RetentionBounds(settings.max_retain_seconds, settings.max_retain_priority)
     scope = scope_of(tenant, asked.cache_salt)
     ends = service.prompts.message_ends(prompts[0]) if isinstance(asked, ChatBody) else ()
     hints = hints_of(asked, scope, retention_of(asked, bounds), plan.calls_tool, ends)
-    return Generation(prompts, sampling, scope, hints, tenant)
+    return Generation(prompts, sampling, scope, hints, tenant, ttft)

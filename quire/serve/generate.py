@@ -15,6 +15,7 @@ from quire.serve.answers.answer_stream import AnswerStream
 from quire.serve.answers.form import AnswerForm, AnswerHead
 from quire.serve.answers.token_usage import usage_of
 from quire.serve.any_service import AnyService, Generation
+from quire.serve.http.api_errors import BOUND
 from quire.serve.http.exchange import JSON, Exchange, encoded
 
 LARGE_CHOICE = 1 << 14  # bytes of a choice behind which others have their turn
@@ -38,6 +39,9 @@ async def generate(
 ) -> None:  # fmt: skip
     """Compute and reply. When the client leaves, nothing of it goes on."""
     async with exchange.watched(), service.streams(wanted) as streams:
+        bounds = [stream.bound for stream in streams if stream.bound is not None]
+        if bounds:
+            exchange.more_headers[BOUND] = f"{1000 * max(bounds):.0f}"
         if options.stream:
             await _Events(service, exchange, streams, form, head, options).send(wanted.sampling.n)
         else:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from quire.core.records.errors import InputError, say
 from quire.core.records.request import Request
 from quire.engine.llm import LLM
 from quire.engine.loop.stream import Stream
@@ -28,6 +29,9 @@ class Service(AnyService):
     """The service of one server. It does not own the LLM: its maker closes it."""
 
     def __init__(self, llm: LLM, settings: ServeSettings) -> None:
+        if settings.keys is not None and settings.keys.has_deadlines and llm.loop.engine.deadlines is None:
+            fact = "its engine keeps no deadlines"
+            raise InputError(say("ttft_ms in the key file", fact, "start it with --deadlines 0.95, or leave it out"))
         longest: int = llm.loop.call(longest_request)
         self._run_metrics = Metrics(llm, settings.model_name, longest)
         super().__init__(settings, llm.model.tokenizer, longest, llm.loop.engine.vocabulary, self._run_metrics)
@@ -63,7 +67,7 @@ class Service(AnyService):
             for prompt in wanted.prompts:
                 stream = await self.llm.loop.submit_async(
                     prompt, wanted.sampling, timeout=self.settings.queue_seconds, scope=wanted.scope,
-                    tenant=share, **wanted.hints._asdict(),
+                    tenant=share, ttft=wanted.ttft, **wanted.hints._asdict(),
                 )  # fmt: skip
                 began.append(stream)
                 self._streams.add(stream)

@@ -35,7 +35,7 @@ TALK = (  # a conversation in few tokens, with tools where there are some
 )
 SIZES: dict[str, Any] = {
     "device_pages": 300, "block_size": 8, "max_num_tokens": 128, "max_sequences": 16, "max_length": 400,
-    "max_waiting": 64, "receipts": True,
+    "max_waiting": 64, "receipts": True, "deadlines": 0.9,
 }  # fmt: skip
 HELLO = {"messages": [{"role": "user", "content": "Hello, who are you and what do you do all day?"}]}
 

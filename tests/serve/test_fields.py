@@ -41,7 +41,7 @@ SAMPLES: dict[str, Any] = {  # a value of each other field
     "logprobs": True, "tools": [], "tool_choice": "none", "parallel_tool_calls": True, "add_generation_prompt": False,
     "continue_final_message": False, "add_special_tokens": True, "chat_template_kwargs": {"mood": "glad"},
     "prompt_cache_retention": "24h", "metadata": {"a": "b"}, "prompt_cache_key": "k", "safety_identifier": "s",
-    "service_tier": "auto", "messages": HELLO["messages"], "prompt": [65, 66], "echo": True,
+    "service_tier": "auto", "ttft_ms": 5000, "messages": HELLO["messages"], "prompt": [65, 66], "echo": True,
 }  # fmt: skip
 TOOL = {"type": "function", "function": {"name": "a"}}
 BAD_TOOL = {"type": "function", "function": {"name": "a", "parameters": {"type": "cat"}}}

@@ -12,6 +12,7 @@ import pytest
 from quire import InputError
 from quire.cli.simulate import fleet_command
 from quire.core.records.config import Eviction
+from quire.simulate.capacity.deadline_worker import FleetDeadlines
 from quire.simulate.capacity.fleet import Fleet, FleetResult, LateLimit, play_fleet, play_fleets, played
 from quire.simulate.capacity.fleet_page import answer, answer_lines, warning_lines
 from quire.simulate.capacity.routers import ROUTERS, ExactRouter, LeastLoaded, open_router
@@ -265,3 +266,39 @@ def test_an_overload_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_cannot_be_run_ends_in_a_line(words: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert fleet_command.main(words) == 2
     assert why in capsys.readouterr().err
+
+
+# -- first tokens in time ----------------------------------------------------------------------------------------------
+
+
+def test_in_time_or_refused_at_once() -> None:
+    """Overload: a fleet with a door serves more in time than one that takes all, whose clients leave; bounds hold."""
+    whole = read_trace("sample")
+    wanted, crowded = FleetDeadlines((2.0, 8.0)), ReplaySettings(block_size=64, speed=6.3)
+    routers: tuple[Any, ...] = ("round_robin", "exact", "deadline")
+    found = {router: played(whole, Fleet(4, router, crowded, wanted)) for router in routers}
+    in_time = {router: one.deadlines for router, one in found.items() if one.deadlines is not None}
+    ours, others = in_time["deadline"], [in_time["round_robin"], in_time["exact"]]
+    assert ours.goodput > 1.3 * max(one.goodput for one in others) and min(one.left for one in others) > 100
+    assert ours.refused > 50 and not ours.left and ours.kept / ours.bounds >= 0.95
+    assert ours.in_time + ours.refused <= len(whole) and found["deadline"].refused == 0
+    assert (
+        "deadlines" in found["exact"].to_json() and "deadlines" not in played(whole, Fleet(2, "exact", SMALL)).to_json()
+    )
+
+
+def test_few_wait_where_there_is_room(trace: Trace) -> None:
+    """Far below its capacity a door refuses nothing that is asked with time enough."""
+    found = played(trace, Fleet(4, "deadline", SMALL, FleetDeadlines((600.0,))))
+    assert found.deadlines is not None and found.deadlines.refused == 0 and found.deadlines.in_time == len(trace)
+    assert found.requests == len(trace)
+
+
+def test_the_command_knows_deadlines(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--device", "20GB", "--limit", "60", "--workers", "2"]
+    assert fleet_command.main(["sample", *sizes, "--ttft-ms", "1000,5000", "--router", "deadline"]) == 0
+    assert "First tokens in time" in capsys.readouterr().out
+    for wrong in (["--ttft-ms", "soon"], ["--ttft-ms", "0"], ["--router", "deadline"]):
+        assert fleet_command.main(["sample", *sizes, *wrong]) == 2
+    with pytest.raises(InputError, match="share of bounds"):
+        Fleet(1, "deadline", SMALL, FleetDeadlines((1.0,), 95))

@@ -78,6 +78,7 @@ def _config(options: Namespace) -> Any:
         eviction_cost=options.eviction_cost, receipt_chunks=options.receipt_chunks,
         scheduling=options.scheduling, granted=options.granted, overlap=options.overlap,
         graphs="off" if options.enforce_eager else "auto",
+        deadlines=options.deadlines,
     )  # fmt: skip
     gpus = options.replica_gpus if options.replica_gpus is not None else float(options.device != "cpu")
     return RayFleetConfig(

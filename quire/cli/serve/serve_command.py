@@ -94,6 +94,7 @@ def _parser() -> ArgumentParser:
     add("--eviction-cost", choices=["tokens", "compute"], default="tokens", help="compute keeps deep pages longer")
     add("--receipt-chunks", type=int, default=0, metavar="N", help="of 8 tokens: text that receipts find again (0)")
     add("--scheduling", choices=["fair", "fcfs"], default="fair", help="turns between tenants (default), or not")
+    add("--deadlines", type=float, metavar="Q", help="requests may have ttft_ms; so many bounds are kept: 0.95")
     add(
         "--overlap",
         action=BooleanOptionalAction,
@@ -248,6 +249,7 @@ def _engine_fields(options: Namespace) -> dict[str, Any]:
         "eviction_cost": options.eviction_cost, "receipt_chunks": options.receipt_chunks,
         "scheduling": options.scheduling, "granted": options.granted, "overlap": options.overlap,
         "graphs": "off" if options.enforce_eager else "auto",
+        "deadlines": options.deadlines,
     }  # fmt: skip
     if options.max_length is not None:
         fields["max_length"] = options.max_length

@@ -48,6 +48,7 @@ class Options(TypedDict, total=False):
     session: str | None  # requests that follow one another
     back: Back | None  # when its text is asked for again
     tenant: str | None  # whose turns it takes
+    ttft: float | None  # seconds within which its first token is wanted; else it is refused
     timeout: float | None  # seconds, for a full engine
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from quire.core.records.errors import InputError, StateError, listed, say
 from quire.core.records.request import Int32
+from quire.engine.deadlines.first_token import TokenDeadline
 from quire.engine.loop.admission_gate import AdmissionGate, patience
 from quire.engine.loop.feed import Feed
 from quire.engine.loop.stream import Stream
@@ -180,6 +181,8 @@ class Loop:
         """In the engine's thread: its run, or why there is none."""
         try:
             self.check_open()
+            if options.get("ttft") is not None:  # what it has waited for the engine counts
+                options = {**options, "ttft": TokenDeadline(options["ttft"], feed.asked)}
             feed.run = self._submit(tokens, sampling, listener=feed, **options)
             feed.run.times.asked = feed.asked
         except BaseException as error:

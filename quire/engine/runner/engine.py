@@ -23,6 +23,8 @@ from quire.core.records.request import PLAIN, Int32, Request
 from quire.core.records.span import Span
 from quire.core.sequences.setbacks import Setback
 from quire.core.state.prepared import Prepared
+from quire.engine.deadlines.deadline_side import open_deadlines
+from quire.engine.deadlines.first_token import SubmitOptions, wanted_first_token
 from quire.engine.memory.connector import Connector, StepParticipant
 from quire.engine.memory.connector_side import ConnectorSide
 from quire.engine.memory.disk_side import check_disk_index
@@ -61,7 +63,7 @@ from quire.engine.step.plain_rows import PlainBatch
 from quire.engine.step.plan_runner import PlanRunner
 from quire.engine.step.runs.beam import beams_of
 from quire.engine.step.runs.branch import Branch, Listener, Run
-from quire.engine.step.runs.page_hints import PageHintOptions, submitted_hints
+from quire.engine.step.runs.page_hints import submitted_hints
 from quire.engine.step.runs.step_work import Turn
 from quire.engine.step.runs.tenant import Together
 from quire.engine.step.schedule import Scheduler
@@ -114,11 +116,11 @@ class Engine:
         self.graphs = graphs_for(model, self.cache, self.pages, config.graphs)
         self.plans = PlanRunner(self.cache, self.pages.mover)
         self.connector_side = ConnectorSide(self.cache, connector, model.recurrent)
-        self.scheduler = Scheduler(self.cache, config, self.plans)
-        self.advance = Advance(model.eos_ids)
+        self.scheduler, self.advance = Scheduler(self.cache, config, self.plans), Advance(model.eos_ids)
         self.forks = Forks(self.cache, self.plans)
+        self.deadlines = open_deadlines(self.cache, config, self.scheduler, self.pages.mover, clock)
         self._live = LiveRuns(self.scheduler, self.connector_side, clock)
-        self.runs = self._live.inside
+        self.runs, self._live.deadlines = self._live.inside, self.deadlines
         self.outcomes = OutcomeLoop(self.cache, self.scheduler.queues, self._live, self.forks, model.eos_ids)
         overlap = model.device.type == "cuda" if config.overlap is None else config.overlap
         self.in_flight = StepsInFlight(self.cache, self.scheduler, self.advance, self.outcomes, clock, overlap)
@@ -146,15 +148,17 @@ class Engine:
     def submit(
         self, tokens: Int32 | Sequence[int] | TokenPrompt, sampling: Sampling = PLAIN_SAMPLING, *, scope: Scope = PLAIN,
         listener: Listener | None = None, tenant: str | Together | None = None, mask: TokenMask | None = None,
-        begun: Sequence[int] | Away = (), **hints: Unpack[PageHintOptions],
+        begun: Sequence[int] | Away = (), **hints: Unpack[SubmitOptions],
     ) -> Run:  # fmt: skip
         """Queue a prompt; what can never be served is refused here. `tenant`: whose turns it takes; None: its own.
 
         `mask` says which tokens may come next, the first one first; that of `structured_outputs` is made here without.
         `begun`: tokens of its one answer that another engine has made. It goes on behind them; its listener hears all.
         `AWAY`: its KV comes from a peer (see `adopt`). `retention`, `session`, `back`, `resume_points`: of its pages.
+        `ttft`: seconds within which its first token is wanted; where that cannot be, `TooLate` says when it would come.
         """
         self._check_place()
+        wanted = wanted_first_token(hints, self.config, begun)
         prompt, uncut = parted(tokens, self.vocabulary)
         check_scope(scope)
         page_hints = submitted_hints(hints)
@@ -174,9 +178,10 @@ class Engine:
         run = Run(request, sampling, seed, listener, self.clock())
         run.arrival, run.rules, run.hints = number, rules, page_hints
         run.beams = beams_of(sampling, self.model.eos_ids)
-        branch = Branch(run, 0, request.id, prompt)
-        branch.mask = mask
+        branch = Branch(run, 0, request.id, prompt, mask)
         run.branches.append(branch)
+        if self.deadlines is not None and not isinstance(begun, Away):
+            self.deadlines.enter(run, prepared, tenant, wanted)
         self._live.enter(run, tenant)
         self._begin(branch, begun, prepared)
         return run
@@ -242,6 +247,8 @@ class Engine:
     def step(self) -> StepReport | None:
         """Compute one batch; None when there is nothing to do."""
         watch = Stopwatch()
+        if self.deadlines is not None:
+            self.deadlines.begin_step()
         self.connector_side.free()
         for one in self.participants:
             one.step()
@@ -262,6 +269,8 @@ class Engine:
         if num_tokens:
             packed = self._pack([work.segment() for work in works], batch)
             watch.mark("pack")
+            if self.deadlines is not None:
+                self.deadlines.note(turn, self.scheduler.prompts)
             self.in_flight.launch(works, batch, packed, self._run)
             watch.mark("model")
             self.in_flight.read_late()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from quire.engine.deadlines.deadline_side import DeadlineSide
 from quire.engine.memory.connector_side import ConnectorSide
 from quire.engine.memory.shared_side import SharedSide
 from quire.engine.runner.run_recorder import RunRecorder
@@ -19,6 +20,7 @@ class LiveRuns:
         self._scheduler, self._connector_side, self._clock = scheduler, connector_side, clock
         self.inside: dict[object, Run] = {}
         self.recording: RunRecorder | None = None
+        self.deadlines: DeadlineSide | None = None  # which looks at each run that is over, if there is one
         self.shared_side: SharedSide | None = None  # where answers that are complete are stored, if anywhere
 
     def enter(self, run: Run, tenant: str | Together | None) -> None:
@@ -85,6 +87,8 @@ class LiveRuns:
             self._scheduler.rounds.leave(run)
         if self.recording is not None:
             self.recording.finished(run)
+        if self.deadlines is not None:
+            self.deadlines.finished(run)
         if run.listener is not None:
             try:
                 run.listener.over(run)

@@ -15,6 +15,7 @@ from quire.core.records.request import check_tenant
 from quire.engine.sampling.param_checks import LARGEST
 from quire.engine.sampling.params import brief
 from quire.incidents.signs import Lines, seconds_of
+from quire.insight.deadlines.margins import checked_share
 
 Scheduling = Literal["fair", "fcfs"]
 Graphs = Literal["auto", "on", "off"]
@@ -63,6 +64,7 @@ class EngineConfig:
     eviction_cost: EvictionCost = "tokens"  # likewise
     scheduling: Scheduling = "fair"  # turns between tenants; "fcfs": first come, first served
     granted: Mapping[str, int] | Sequence[tuple[str, int]] = ()  # priority of tenants, lower first; of others 0
+    deadlines: float | None = None  # share of bounds to keep, as 0.95; None: no request may have a deadline
     incidents: str | Path | None = None  # a folder for the cache's last calls, written when something is wrong
     incidents_keep: str | float = "1h"  # how far back they are to reach
     incident_lines: Lines = NO_STEPS_FOR_A_MINUTE  # what must not be crossed: no step for long, few hits, long waits
@@ -102,6 +104,7 @@ class EngineConfig:
                 fact = f"it is not a known {word}"
                 raise InputError(say(f"{name} {shown(value)}", fact, f"use one of {', '.join(get_args(known))}"))
         object.__setattr__(self, "granted", granted_pairs(self.granted))
+        checked_share(self.deadlines)
         for name in ("incidents", "bills"):
             _check_folder(name, getattr(self, name))
         seconds_of(self.incidents_keep)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +49,14 @@ LESS = "shorten the prompt or lower max_tokens, or give the cache more memory"
 
 class EngineBusy(StateError):
     """As many runs are in the engine as it takes; submit again when some are done."""
+
+
+class TooLate(EngineBusy):
+    """A first token would not come in time. `bound`: when it would, in seconds from when it was asked for."""
+
+    def __init__(self, message: str, bound: float, limit: float) -> None:
+        super().__init__(message)
+        self.bound, self.retry_after = bound, max(1, ceil(bound - limit))
 
 
 def checked_prompt(tokens: Int32 | Sequence[int], vocabulary: int) -> Int32:

@@ -21,13 +21,13 @@ from quire.engine.step.fairness.tenant_rounds import Rounds
 from quire.engine.step.fairness.tenant_seats import Line, all_equal, giver, mate_of, seats_of
 from quire.engine.step.plan_runner import PlanRunner
 from quire.engine.step.queues import Queues
-from quire.engine.step.runs.branch import Branch
+from quire.engine.step.runs.branch import Age, Branch
 from quire.engine.step.runs.step_work import RefusedBranch, Turn, Work
 from quire.engine.step.runs.tenant import Tenant, TokenKey
 
 MOST_CLAIMS = 64  # waiting branches looked at in one step
 Branches = dict[Hashable, Branch]  # by the id of their requests
-TurnKey = tuple[TokenKey, tuple[int, int, int]]  # with the age
+TurnKey = tuple[TokenKey, Age]
 
 
 class Incoming:

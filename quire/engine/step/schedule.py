@@ -41,6 +41,7 @@ class Scheduler:
         self.waiting, self.prompts = self.queues.waiting, self.queues.prompts
         self.ready, self.unread, self.held = self.queues.ready, self.queues.unread, self.queues.held
         self.num_drafts = 0
+        self.give_up_hold: Callable[[], bool] = _no_hold  # pages held for one that waits go before those of a branch
         self._incoming = Incoming(cache, config, self.queues, self.rounds, plans)
         self._lacking: list[Branch] = []  # whose prompts could have computed more in the last step
 
@@ -186,6 +187,8 @@ class Scheduler:
 
     def _make_room(self, turn: Turn, asking: Branch) -> bool:
         """Preempt who gives way first; False when only the asking one holds pages."""
+        if self.give_up_hold():
+            return True
         holders = self.queues.holders
         victim = first_to_give_way(holders)
         if victim is asking and len(holders) == 1:
@@ -197,7 +200,7 @@ class Scheduler:
 
     def give_way(self, turn: Turn) -> bool:
         """Nothing can be computed: one that holds pages without using them gives them back; False: there is none."""
-        if turn.made_way:
+        if turn.made_way or self.give_up_hold():
             return True
         holders = [*self.held, *self.prompts]
         if holders:
@@ -254,6 +257,11 @@ class Scheduler:
             self.queues.preempt(branch)  # its next token is not in its sequence: it cannot just go on from there
         else:
             self.queues.compute_again(branch)
+
+
+def _no_hold() -> bool:
+    """No waiting request holds pages."""
+    return False
 
 
 def _is_new(branch: Branch) -> bool:

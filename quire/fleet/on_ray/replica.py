@@ -49,6 +49,7 @@ class ReplicaConfig:
     scheduling: Scheduling = "fair"  # as in EngineConfig
     overlap: bool | None = None  # likewise
     graphs: Graphs = "auto"  # likewise
+    deadlines: float | None = None  # likewise
     granted: tuple[tuple[str, int], ...] = ()  # priorities of tenants, as in EngineConfig
     generation: int = 0  # another number makes other replicas: a rolling restart
 
@@ -69,6 +70,7 @@ class Replica:
             "eviction_cost": config.eviction_cost, "receipt_chunks": config.receipt_chunks,
             "scheduling": config.scheduling, "granted": config.granted, "overlap": config.overlap,
             "graphs": config.graphs,
+            "deadlines": config.deadlines,
         }  # fmt: skip
         if config.event_seed:
             fields["event_seed"] = config.event_seed

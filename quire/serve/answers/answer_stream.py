@@ -38,6 +38,11 @@ class AnswerStream(Protocol):
         """How many of them need not be computed; 0 before that is known."""
         ...
 
+    @property
+    def bound(self) -> float | None:
+        """Seconds from when it was asked for until its first token comes at the latest; None: nothing was said."""
+        ...
+
     def batches(self) -> AsyncIterator[list[Piece]]:
         """What has come, as often as something has; raises why the run has failed."""
         ...
@@ -62,6 +67,12 @@ class LoopStream:
     def reused(self) -> int:
         """Known once it has been admitted."""
         return 0 if self.stream.run is None else self.stream.run.reused
+
+    @property
+    def bound(self) -> float | None:
+        """Of one that was accepted with a deadline."""
+        run = self.stream.run
+        return None if run is None or not run.times.bound else run.user_times.bound
 
     async def batches(self) -> AsyncIterator[list[Piece]]:
         """Pieces that wait go together."""

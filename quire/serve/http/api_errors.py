@@ -12,8 +12,9 @@ from typing import Any
 
 from quire.core.records.errors import InputError, MissingExtra, QuireError, StateError
 from quire.engine.loop.stream import RunFailed
-from quire.engine.setup.submission import EngineBusy
+from quire.engine.setup.submission import EngineBusy, TooLate
 
+BOUND = "x-ttft-bound-ms"  # in replies: when a first token comes at the latest, or would
 RETRY_AFTER = {"retry-after": "1"}
 TYPES = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
@@ -46,6 +47,9 @@ def as_api_error(error: Exception, names: Mapping[str, str] = MappingProxyType({
     match error:
         case ApiError():
             return error
+        case TooLate(bound=bound, retry_after=seconds):
+            headers = {"retry-after": str(seconds), BOUND: f"{1000 * bound:.0f}"}
+            return ApiError(429, str(error), param="ttft_ms", code="too_late", headers=headers)
         case EngineBusy():
             return ApiError(429, str(error), code="engine_full", headers=RETRY_AFTER)
         case RunFailed():

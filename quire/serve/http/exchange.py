@@ -78,6 +78,7 @@ class Exchange:
         self.id = given if self.has_own_id else f"{_PROCESS}{next(_NUMBERS):08x}"
         self.tenant = ""  # who asks, where keys say so
         self.status = 0  # 0: nothing was sent
+        self.more_headers: dict[str, str] = {}  # of the reply, known before it begins
         self.is_events = False
         self.body_size = 0
         self.complete = False
@@ -182,7 +183,7 @@ class Exchange:
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         self.status = status
-        known = {**headers, "x-request-id": self.id}
+        known = {**headers, **self.more_headers, "x-request-id": self.id}
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in known.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 

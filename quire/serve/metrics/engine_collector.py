@@ -40,6 +40,7 @@ class EngineCollector(Collector):
         engine = self._llm.loop.engine
         yield from self._queues(engine)
         yield from self._steps(engine)
+        yield from self._deadlines(engine)
         yield from self._pools(engine.cache)
         yield from self._moves(engine)
         yield from self._threads()
@@ -74,6 +75,24 @@ class EngineCollector(Collector):
         yield made.count("quire:dropped_tokens", "Tokens computed in vain behind an end.", overlap.num_dropped)
         spent: dict[tuple[str, ...], float] = {(part,): seconds for part, seconds in dict(stats.seconds).items()}
         yield made.counts("quire:step_seconds", "Seconds of steps, by part.", ("part",), spent)
+
+    def _deadlines(self, engine: Engine) -> Iterator[Metric]:
+        if engine.deadlines is None:
+            return
+        made, counts, costs = self._made, engine.deadlines.door.counts, engine.deadlines.door.costs
+        fates: dict[tuple[str, ...], float] = {(fate,): number for fate, number in dict(counts.fates).items()}
+        what = "Bounds of first tokens by what became of them: kept, left before it, or why broken."
+        yield made.counts("quire:ttft_bounds", what, ("fate",), fates)
+        refused: dict[tuple[str, ...], float] = {("own",): counts.refused, ("others",): counts.refused_for_others}
+        what = "Requests refused since a first token would be late: theirs, or one that was accepted before."
+        yield made.counts("quire:ttft_refused", what, ("whose",), refused)
+        what = "Requests with a deadline that were accepted without a bound."
+        yield made.count("quire:ttft_unbounded", what, counts.unbounded)
+        yield made.count("quire:ttft_late", "First tokens that came behind their deadline.", counts.late)
+        yield made.gauge("quire:ttft_calibrated", "1: what steps cost is known.", float(costs.ready))
+        holds = engine.deadlines.holds
+        yield made.gauge("quire:ttft_held_pages", "Pages held for requests that wait.", holds.num_pages)
+        yield made.count("quire:ttft_holds_given_up", "Hits that were held no longer.", holds.num_given_up)
 
     def _pools(self, cache: Cache) -> Iterator[Metric]:
         slots: dict[tuple[str, ...], float] = {}

@@ -87,6 +87,7 @@ class GenerationBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     priority: Annotated[int, Meta(ge=-LARGEST, le=LARGEST)] | None = None
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1, le=LARGEST)] | None = None
     truncation_side: Literal["left", "right"] | None = None
+    ttft_ms: Annotated[float, Meta(gt=0, le=3_600_000)] | None = None
     cache_salt: Name | None = None
     retention: Keep | None = None
     request_id: Name | None = None

@@ -15,6 +15,7 @@ import numpy as np
 
 from quire import ConfigWarning, InputError, QuireError
 from quire.core.records.errors import say
+from quire.simulate.capacity.deadline_worker import DeadlineWorker, FleetDeadlines
 from quire.simulate.capacity.routers import RouterName, open_router
 from quire.simulate.capacity.simulated_worker import SimulatedWorker
 from quire.simulate.play.sweep import Executor, TraceSource, _process_pool
@@ -41,11 +42,29 @@ class Fleet:
     workers: int
     router: RouterName
     settings: ReplaySettings  # of each worker
+    deadlines: FleetDeadlines | None = None  # within which first tokens are wanted
 
     def __post_init__(self) -> None:
+        if self.deadlines is not None:
+            self.deadlines.check()
+        elif self.router == "deadline":
+            fact = "nothing says when first tokens are wanted"
+            raise InputError(say("the router 'deadline'", fact, "give --ttft-ms 500,5000, or another router"))
         if not 1 <= self.workers <= MOST_WORKERS:
             fact = f"a fleet has 1 to {MOST_WORKERS}"
             raise InputError(say(f"{self.workers} workers", fact, "give a number of that range"))
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineResult:
+    """Of a fleet whose first tokens are wanted in time."""
+
+    in_time: int  # requests whose first token came within its deadline
+    goodput: float  # of those, a second
+    refused: int  # at once: no worker would have been in time
+    left: int  # clients whose time was over
+    bounds: int  # that were given, and ended
+    kept: int  # of those
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +81,14 @@ class FleetResult:
     seconds: float  # from the first arrival to the last token
     offered_load: float  # prompt tokens to compute per second, of what all workers together can compute: 1 is full
     imbalance: float  # prompt tokens computed by the busiest worker, of the mean
+    deadlines: DeadlineResult | None = None  # where they were given
 
     def to_json(self) -> dict[str, Any]:
         """Plain values only."""
-        return asdict(self)
+        found = asdict(self)
+        if self.deadlines is None:
+            del found["deadlines"]
+        return found
 
     def ttft(self, percent: float) -> float:
         """Seconds to the first token, of one of the percentiles above."""
@@ -81,7 +104,7 @@ def play_fleet(
     With `objective` the times have that percentile too, by this name.
     """
     shared = PlayedTrace.from_trace(trace, fleet.settings)
-    workers = [SimulatedWorker(shared, fleet.settings) for _ in range(fleet.workers)]
+    workers = [_worker(shared, fleet) for _ in range(fleet.workers)]
     for worker in workers:
         worker.late_after = inf if late is None else late.seconds
     route = open_router(fleet.router, workers, fleet.settings)
@@ -95,12 +118,32 @@ def play_fleet(
         if late is not None and request.number % LOOK == 0 and sum(one.num_overdue() for one in workers) > late.most:
             return None
         choice = route(request)
-        busy[choice.worker] = workers[choice.worker]
-        workers[choice.worker].give(request, choice.tokens)
+        if choice.worker >= 0:
+            busy[choice.worker] = workers[choice.worker]
+            workers[choice.worker].give(request, choice.tokens)
     for worker in workers:
         worker.run_to_end()
     named = {f"p{one:g}": float(one) for one in percents}
     return _result(trace, fleet, workers, named if objective is None else {**named, "objective": objective})
+
+
+def _worker(shared: PlayedTrace, fleet: Fleet) -> SimulatedWorker:
+    if fleet.deadlines is None:
+        return SimulatedWorker(shared, fleet.settings)
+    return DeadlineWorker(shared, fleet.settings, fleet.deadlines, has_door=fleet.router == "deadline")
+
+
+def _in_time(workers: list[SimulatedWorker], seconds: float, offered: int) -> DeadlineResult | None:
+    ours = [one for one in workers if isinstance(one, DeadlineWorker)]
+    if not ours:
+        return None
+    good = sum(wait <= one.wanted.of(number) for one in ours for number, wait in one.first_tokens.items())
+    counts = [one.door.counts for one in ours]
+    kept = sum(one.fates["kept"] for one in counts)
+    return DeadlineResult(
+        in_time=good, goodput=good / max(seconds, 1e-9), refused=offered - sum(one.num_given for one in ours),
+        left=sum(one.num_left for one in ours), bounds=kept + sum(one.broken for one in counts), kept=kept,
+    )  # fmt: skip
 
 
 def _result(trace: Trace, fleet: Fleet, workers: list[SimulatedWorker], percents: dict[str, float]) -> FleetResult:
@@ -110,20 +153,24 @@ def _result(trace: Trace, fleet: Fleet, workers: list[SimulatedWorker], percents
     served = sum(len(worker.first_tokens) for worker in workers)
     arriving = max(fleet.settings.times(trace)[-1], 1e-9)
     rate = fleet.settings.pace.prefill_tokens_per_second * fleet.workers
+    seconds = max(worker.now for worker in workers)
+    in_time = _in_time(workers, seconds, len(trace))
+    gone = 0 if in_time is None else in_time.refused + in_time.left
     return FleetResult(
         workers=fleet.workers,
         router=fleet.router,
         requests=served,
-        refused=len(trace) - served,
+        refused=len(trace) - served - gone,
         prompt_tokens=prompt,
         hit_rate=saved / max(prompt, 1),
         ttft_ms={
             "mean": round(float(waits.mean()), 3),
             **{name: round(float(np.percentile(waits, one)), 3) for name, one in percents.items()},
         },
-        seconds=max(worker.now for worker in workers),
+        seconds=seconds,
         offered_load=sum(computed) / arriving / rate,
         imbalance=max(computed) / max(sum(computed) / len(computed), 1e-9),
+        deadlines=in_time,
     )
 
 

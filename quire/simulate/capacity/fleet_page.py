@@ -15,12 +15,14 @@ from quire.simulate.show.svg import Plot, PlotSeries
 
 NOTE = "times are modelled from stated rates (--prefill-rate and others), not measured"
 HEAD = ("workers", "router", "hit rate", "first token p50", "p95", "load", "busiest", "refused")
+DEADLINE_HEAD = ("workers", "router", "in time", "a second", "refused", "clients left", "bounds kept")
 LEGEND = "load: prompt tokens to compute, of what the workers can; busiest: its share, of the mean"
-_COLOURS: dict[str, str] = dict(zip(ROUTERS, ("c2", "c3", "c1"), strict=True))
+_COLOURS: dict[str, str] = {**dict(zip(ROUTERS, ("c2", "c3", "c1"), strict=True)), "deadline": "c4"}
 _WHO = {
     "round_robin": "the next worker gets it, whatever it has",
     "least_loaded": "the worker that would be soonest if none held anything",
     "exact": "the worker that would be soonest by what each holds",
+    "deadline": "the worker with the smallest bound for its first token; none where that is too late",
 }
 
 
@@ -50,6 +52,18 @@ def rows(results: Sequence[FleetResult]) -> list[list[str]]:
             count_text(result.refused),
         ]
         for result in results
+    ]  # fmt: skip
+
+
+def deadline_rows(results: Sequence[FleetResult]) -> list[list[str]]:
+    """Of every fleet whose first tokens are wanted in time."""
+    return [
+        [
+            count_text(one.workers), one.router, count_text(found.in_time), f"{found.goodput:.2f}",
+            count_text(found.refused), count_text(found.left),
+            share_text(found.kept / found.bounds) if found.bounds else "-",
+        ]
+        for one in results if (found := one.deadlines) is not None
     ]  # fmt: skip
 
 
@@ -131,6 +145,7 @@ def render(name: str, results: Sequence[FleetResult], settings: ReplaySettings, 
     """The whole page; `warnings` are those that are not about a single fleet."""
     first = answer(results)
     rest = [line for line in answer_lines(results) if line != first]
+    in_time = deadline_rows(results)
     facts = story.settings({"settings": settings.to_json()})
     routers = [(router, _WHO[router]) for router in _WHO if any(result.router == router for result in results)]
     parts = [
@@ -141,6 +156,7 @@ def render(name: str, results: Sequence[FleetResult], settings: ReplaySettings, 
         html.folded("First tokens", [html.paragraph(f"{NOTE[0].upper()}{NOTE[1:]}.", "soft"),
                                      html.figure(first_token_plot(results))]),
         html.folded("Every fleet", [html.table(HEAD, rows(results), words=2), html.paragraph(LEGEND, "soft")]),
+        *([html.folded("First tokens in time", [html.table(DEADLINE_HEAD, in_time, words=2)])] if in_time else []),
         html.folded("The routers", [html.table([], routers, words=2)]),
         html.folded("Settings of a worker", [html.table([], facts, words=2)]),
     ]  # fmt: skip

@@ -8,18 +8,19 @@ from math import ceil
 from typing import Literal, NamedTuple
 
 from quire import Request
+from quire.simulate.capacity.deadline_worker import DeadlineWorker
 from quire.simulate.capacity.simulated_worker import SimulatedWorker
 from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.trace.read.trace import TraceRequest
 
-RouterName = Literal["round_robin", "least_loaded", "exact"]
+RouterName = Literal["round_robin", "least_loaded", "exact", "deadline"]
 ROUTERS: tuple[RouterName, ...] = ("round_robin", "least_loaded", "exact")
 
 
 class Choice(NamedTuple):
     """A worker, and what it is expected to compute."""
 
-    worker: int
+    worker: int  # -1: none would be in time
     tokens: int
 
 
@@ -28,10 +29,31 @@ Route = Callable[[TraceRequest], Choice]
 
 def open_router(name: RouterName, workers: Sequence[SimulatedWorker], settings: ReplaySettings) -> Route:
     """A router over these workers."""
+    if name == "deadline":
+        return DeadlineRouter([one for one in workers if isinstance(one, DeadlineWorker)])
     if name == "round_robin":
         return RoundRobin(len(workers))
     kind = LeastLoaded if name == "least_loaded" else ExactRouter
     return kind(workers, settings)
+
+
+class DeadlineRouter:
+    """The one whose bound is smallest; none where that is too late. All are asked."""
+
+    def __init__(self, workers: Sequence[DeadlineWorker]) -> None:
+        self._workers, self._turn = workers, 0
+
+    def __call__(self, request: TraceRequest) -> Choice:
+        """Of equal bounds, as those of workers that know nothing yet, the next in turn."""
+        count, prompt = len(self._workers), self._workers[0].asked(request)
+        turn, self._turn = self._turn, (self._turn + 1) % count
+        verdicts = [worker.verdict(request, prompt) for worker in self._workers]
+        ranked = sorted(range(count), key=lambda nth: (verdicts[nth].bound or 0.0, (nth - turn) % count))
+        chosen = next((nth for nth in ranked if verdicts[nth].accepted), None)
+        if chosen is None:
+            self._workers[ranked[0]].door.refuse(verdicts[ranked[0]])
+            return Choice(-1, 0)
+        return Choice(chosen, self._workers[chosen].accept(request, prompt, verdicts[chosen]))
 
 
 class RoundRobin:

@@ -98,7 +98,7 @@ class QueueEntry(NamedTuple):
     """A place in the queue; places differ, so that requests themselves are never compared."""
 
     rank: int  # the lower, the sooner: its priority, negated
-    order: int  # among equal ranks: by arrival, below 0 for those that were preempted
+    order: float  # among equal ranks: by arrival or deadline, below 0 for those that were preempted
     waiting: WaitingRequest
 
 

@@ -52,7 +52,7 @@ def ask(llm: LLM, request: pytest.FixtureRequest) -> Ask:
 
 def test_every_field_of_sampling_is_an_option() -> None:
     names = {one.name for one in fields(Sampling)}
-    assert names < OPTIONS and OPTIONS - names == {"scope", "retention", "session", "back", "tenant", "timeout"}
+    assert names < OPTIONS and OPTIONS - names == {"scope", "retention", "session", "back", "tenant", "ttft", "timeout"}
 
 
 def test_plain_options(ask: Ask) -> None:

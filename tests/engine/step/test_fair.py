@@ -563,7 +563,9 @@ class Judge:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_somebody_always_gets_on(seed: int) -> None:
-    """Random tenants, answers, beams, drafts and few pages: each step computes, the first keeps its pages, all end."""
+    """Random tenants, answers, beams, drafts, deadlines with held hits, and few pages: each step computes, the first
+    keeps its pages, all end.
+    """
     dice = random.Random(seed)
     name = ["llama", "gemma3", "qwen3_next"][seed % 3]
     recurrent = model_of(name).recurrent
@@ -571,7 +573,7 @@ def test_somebody_always_gets_on(seed: int) -> None:
     engine = open_engine(
         name, pages, dice.choice([0, 12]), block_size=4, max_num_tokens=24, max_sequences=dice.choice([4, 6]),
         max_length=64, snapshot_every=8, wait_for_reuse=dice.random() < 0.5,
-        granted={"gold": -1} if dice.random() < 0.5 else {},
+        granted={"gold": -1} if dice.random() < 0.5 else {}, deadlines=0.9 if seed % 2 else None,
     )  # fmt: skip
     judge, runs = Judge(engine), []
     for _ in range(9):
@@ -581,7 +583,8 @@ def test_somebody_always_gets_on(seed: int) -> None:
         if recurrent and "drafts" in kind:
             kind = {}
         prompt = (words(dice.randrange(30), 5) * 8)[: dice.randint(2, 24)]
-        runs.append(engine.submit(prompt, plain(dice.randint(1, 14), **kind), tenant=tenant))
+        ttft = dice.choice([None, 600.0, 3000.0]) if seed % 2 else None
+        runs.append(engine.submit(prompt, plain(dice.randint(1, 14), **kind), tenant=tenant, ttft=ttft))
         for _ in range(dice.randint(0, 3)):
             judge.step()
     while judge.step():

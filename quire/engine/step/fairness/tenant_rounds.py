@@ -48,6 +48,17 @@ class Rounds:
         run.tenant = self.inside[key]
         run.tenant.num_runs += 1
 
+    def preview(self, run: Run, tenant: str | Together | None) -> tuple[Tenant | None, TokenKey]:
+        """Whose turns a run would take, if that tenant is inside, and its key. Changes nothing."""
+        key, granted = self._key_of(run, tenant)
+        inside = self.inside.get(key)
+        debt = self._debts.get(key, 0.0) if isinstance(key, str) else 0.0
+        time, since = (debt, run.arrival) if inside is None else (inside.time, inside.since)
+        if inside is None or not inside.num_waiting:
+            time, since = max(time, self.now // self.quantum * self.quantum), run.arrival
+        time = min(time, self.now + REACH * self.quantum)
+        return inside, (granted, int(time // self.quantum), run.deadline, since)
+
     def _key_of(self, run: Run, tenant: str | Together | None) -> tuple[Hashable, int]:
         """Without a tenant it is the operator's own, or the operator lets clients choose: its priority is granted."""
         if not self._fair:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from quire.engine.step.runs.branch_prefetch import BranchPrefetch
 from quire.engine.step.runs.page_hints import COMPLETE, NO_HINTS
 from quire.engine.step.runs.tenant import NO_DEADLINE, Tenant
 from quire.engine.step.runs.times import RunTimes, Times
+from quire.insight.deadlines.step_costs import StepWork
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from quire.engine.step.runs.beam import Beams
     from quire.engine.structured_outputs.token_mask import TokenMask
 
+Age = tuple[int, float, int, int]
 Finish = Literal["eos", "stop", "length", "cancelled", "error"]
 
 
@@ -66,20 +68,28 @@ class Listener(Protocol):
         ...
 
 
+class ExpectedWork(NamedTuple):
+    """What a prompt will cost, as it was counted when it came."""
+
+    work: StepWork
+    slots: tuple[int, ...]  # by group
+
+
 class Run:
     """One submitted request and its answers."""
 
     __slots__ = (
-        "answers", "arrival", "beams", "branches", "computed", "deadline", "done", "error", "fallback", "hints",
-        "id", "keeps_logits", "listener", "logits", "num_preemptions", "receipt", "received", "request", "reused",
-        "rules", "sampling", "seed", "tenant", "times",
+        "answers", "arrival", "beams", "branches", "computed", "deadline", "done", "error", "expected", "fallback",
+        "hints", "id", "keeps_logits", "listener", "logits", "num_preemptions", "receipt", "received", "request",
+        "reused", "rules", "sampling", "seed", "tenant", "times",
     )  # fmt: skip
 
     def __init__(self, request: Request, sampling: Sampling, seed: int, listener: Listener | None, now: float) -> None:
         self.id = request.id
         self.arrival = 0  # order of submission: of equals who came first goes first
         self.tenant = Tenant(request.id)  # as which it takes turns
-        self.deadline = NO_DEADLINE  # of equal turns the earliest goes first; no run has one yet
+        self.deadline = NO_DEADLINE  # of equal turns the earliest goes first
+        self.expected: ExpectedWork | None = None  # what its prompt costs, where deadlines are kept
         self.request = request
         self.sampling = sampling
         self.seed = seed
@@ -146,7 +156,7 @@ class Branch:
         "run", "sequence",
     )  # fmt: skip
 
-    def __init__(self, run: Run, index: int, id: Hashable, tokens: Int32) -> None:
+    def __init__(self, run: Run, index: int, id: Hashable, tokens: Int32, mask: TokenMask | None = None) -> None:
         self.run = run
         self.index = index  # which answer it makes
         self.id = id  # of its sequence
@@ -160,7 +170,7 @@ class Branch:
         self.prepared: Prepared | None = None  # its next claim, while it waits
         self.prefetch: BranchPrefetch | None = None  # pages on their way, while it waits for the first time
         self.drafts: Int32 = _NONE  # guessed tokens that this step computes beside its last one
-        self.mask: TokenMask | None = None  # what may come next; None: anything
+        self.mask = mask  # what may come next; None: anything
         self.log_probs: torch.Tensor | None = None  # a beam's, while it waits for the others
 
     @property
@@ -197,10 +207,10 @@ class Branch:
         return self.made[-1] if self.made else int(self._buffer[self._begun - 1])
 
     @property
-    def age(self) -> tuple[int, int, int]:
-        """Who comes first within a tenant: by priority, then by submission, then by number."""
+    def age(self) -> Age:
+        """Who comes first within a tenant: by priority, deadline, submission, then by number."""
         run = self.run
-        return run.sampling.priority, run.arrival, self.index
+        return run.sampling.priority, run.deadline, run.arrival, self.index
 
     @property
     def splits(self) -> bool:

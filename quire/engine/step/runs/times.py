@@ -18,6 +18,7 @@ class Times:
     asked: float = 0.0  # before it waited for a place; 0.0: it did not
     admitted: float = 0.0  # first got pages
     last_token: float = 0.0
+    bound: float = 0.0  # when its first token was to come at the latest; 0.0: nothing was said
 
     def seen(self, num_tokens: int) -> RunTimes:
         """As a user sees them whose longest answer has so many tokens."""
@@ -28,6 +29,7 @@ class Times:
             first_token=self.first_token - start if self.first_token else NEVER,
             between_tokens=(self.last_token - self.first_token) / gaps if gaps > 0 and self.first_token else NEVER,
             total=self.finished - start if self.finished else NEVER,
+            bound=self.bound - start if self.bound else NEVER,
         )
 
 
@@ -38,3 +40,4 @@ class RunTimes(NamedTuple):
     first_token: float  # until the first token was on the host
     between_tokens: float  # from one token of an answer to the next, on average
     total: float  # until its answers were complete
+    bound: float = NEVER  # until the first token, as was said when it was accepted with a deadline
