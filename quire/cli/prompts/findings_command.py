@@ -69,7 +69,6 @@ def add_log_options(parser: CommandParser) -> None:
     parser.add_argument("--name-field", metavar="NAME", help="the application or tenant (default: app, tenant, ...)")
     parser.add_argument("--scope-field", action="append", default=[], metavar="NAME",
                         help="requests share only where it is equal, besides model and cache_salt")  # fmt: skip
-    parser.add_argument("--session-field", metavar="NAME", help="the conversation (default: session_id and the like)")
     parser.add_argument("--time-field", metavar="NAME", help="of arrivals, such as created_at or meta.received")
     parser.add_argument("--time-unit", choices=UNITS, help="of times that are no times since the epoch")
     parser.add_argument("--rate", type=rate_of, metavar="N[/s|/min|/h]", help="for logs without times")
@@ -86,7 +85,7 @@ def log_options(options: Namespace) -> LogOptions:
             raise InputError(say(f"--{name.replace('_', '-')} {number}", "nothing is left", "give at least 1"))
     return LogOptions(
         options.tokenizer, options.time_field, options.time_unit, options.rate, tuple(options.scope_field),
-        options.session_field, options.name_field, options.skip_bad, options.limit, options.drop_tools,
+        options.name_field, options.skip_bad, options.limit, options.drop_tools,
     )  # fmt: skip
 
 

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from quire.insight.findings.block_faults import large_blocks
+from quire.insight.findings.fine_part import fine_log, fine_part
 from quire.insight.findings.finding import Fetch, Finding, Place
 from quire.insight.findings.floods import floods
-from quire.insight.findings.lost_text import find_lost
+from quire.insight.findings.lost_text import LostText, find_lost
 from quire.insight.findings.pairs import Pairs
 from quire.insight.findings.prompt_log import PromptLog
 from quire.insight.findings.text_faults import TextFaults
 from quire.insight.findings.traffic_faults import retries, split_caches
 from quire.insight.findings.window import Window
+from quire.trace.units import Int64
 
 MEMORY_TOKENS = 1_831_054  # what `quire replay` has by default: 240 GB of a model of 131,072 bytes per token
 LEAST_REQUESTS = 16  # fewer say nothing
@@ -47,10 +51,37 @@ def find_findings(log: PromptLog, options: FindOptions, fetch: Fetch, place: Pla
     total = int(log.lengths.sum())
     found: list[Finding] = []
     if len(log) >= LEAST_REQUESTS:
+        found = _text_faults(log, lost, options.memory_tokens, fetch, place)
         window = Window(log, options.memory_tokens, log.lengths - lost.used_tokens)
-        found = TextFaults(Pairs(log, lost), options.memory_tokens, fetch, place).find()
         found += split_caches(log, window) + retries(log)
         found += floods(log, window, lost.used_tokens[window.requests])
         found += large_blocks(log, lost, options.block_size, fetch)
     found.sort(key=lambda one: -one.gain * one.requests)
     return LogFindings(len(log), total, float(lost.hit_tokens.sum() / total), found)
+
+
+def _text_faults(log: PromptLog, lost: LostText, capacity: int, fetch: Fetch, place: Place) -> list[Finding]:
+    """Those of the log; of a large one first those of a part that is looked at more finely."""
+    found: list[Finding] = []
+    known: Int64 = np.empty(0, np.int64)  # requests whose fault was found
+    first = end = 0
+    if log.level:
+        part, tokens = fine_part(log, lost, fetch)
+        first, end = part.start, part.stop
+        fine = fine_log(log, part, tokens)
+        faults = TextFaults(
+            Pairs(fine, find_lost(fine)), capacity,
+            lambda numbers: {number: tokens[number] for number in numbers},
+            lambda number, token: place(number + first, token),
+        )  # fmt: skip
+        found = faults.find()
+        known = faults.members + first
+        del tokens, fine, faults
+    faults = TextFaults(Pairs(log, lost), capacity, fetch, place)
+    return found + faults.find(lambda members: _is_known(members, known, first, end))
+
+
+def _is_known(members: Int64, known: Int64, first: int, end: int) -> bool:
+    """Whether most of these requests have a finding already, of those that were looked at more finely."""
+    seen = members[(members >= first) & (members < end)]
+    return bool(len(seen)) and float(np.isin(seen, known).mean()) >= 0.5

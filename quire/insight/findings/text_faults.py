@@ -4,6 +4,7 @@ that is cut or compacted. Found by pairs, checked token by token, replayed as th
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
@@ -38,11 +39,16 @@ class TextFaults:
 
     def __init__(self, pairs: Pairs, capacity: int, fetch: Fetch, place: Place) -> None:
         self._pairs, self._capacity, self._fetch, self._place = pairs, capacity, fetch, place
+        self.members: Int64 = np.empty(0, np.int64)  # requests of what was found
 
-    def find(self) -> list[Finding]:
-        """The weightiest first."""
-        found = [self._finding(group) for group in self._pairs.groups()]
-        return [one for one in found if one is not None]
+    def find(self, is_known: Callable[[Int64], bool] = lambda _: False) -> list[Finding]:
+        """The weightiest first; groups of requests that are known are passed over."""
+        found = []
+        for group in self._pairs.groups():
+            if not is_known(group.members) and (one := self._finding(group)) is not None:
+                found.append(one)
+                self.members = np.union1d(self.members, group.members)
+        return found
 
     def _finding(self, group: Group) -> Finding | None:
         log = self._pairs.log

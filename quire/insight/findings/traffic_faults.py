@@ -7,11 +7,10 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.records.identity import Scope
 from quire.insight.findings.alignment import LEAST_EQUAL
 from quire.insight.findings.finding import Finding, at_least
-from quire.insight.findings.memory import Rows, prefixes
-from quire.insight.findings.prompt_log import PromptLog
+from quire.insight.findings.memory import Rows, prefix_names
+from quire.insight.findings.prompt_log import PromptLog, dense, joined_scopes
 from quire.insight.findings.window import Window
 from quire.trace.units import Int32, Int64
 
@@ -35,12 +34,13 @@ PARTS = {
 
 def split_caches(log: PromptLog, window: Window) -> list[Finding]:
     """Equal prompts in scopes that differ in one part."""
-    if len(log.scope_list) < 2:
+    if not log.scopes.any():
         return []
     plain = window.hits()
+    parts = log.scope_parts[window.requests]
     found: list[Finding] = []
     for part in PARTS:
-        joined = _without(log.scope_list, part)[window.scopes]
+        joined = joined_scopes(parts, [name for name in PARTS if name != part])
         if len(np.unique(joined)) == len(np.unique(window.scopes)):
             continue
         together = window.hits(joined)
@@ -78,22 +78,21 @@ def _split(
     )  # fmt: skip
 
 
-def _without(scopes: list[Scope], part: str) -> Int32:
-    numbers: dict[Scope, int] = {}
-    joined = [Scope(**{name: None if name == part else getattr(scope, name) for name in PARTS}) for scope in scopes]
-    return np.array([numbers.setdefault(scope, len(numbers)) for scope in joined], np.int32)
-
-
 def name_of(log: PromptLog, names: Int32) -> str | None:
     """The name that most have."""
     code, count = Counter(names.tolist()).most_common(1)[0]
     return log.name_list[code] if count >= 0.5 * len(names) else None
 
 
+def _ends_and_beginnings(log: PromptLog) -> tuple[Int32, Int32]:
+    """Numbers for whole prompts, and for their first chunks."""
+    names = prefix_names(Rows(log.ids, log.sizes, log.starts, log.scopes))
+    return dense(names[log.starts[1:] - 1]), dense(names[log.starts[:-1]])
+
+
 def retries(log: PromptLog) -> list[Finding]:
     """Prompts that come again as they were, a few times and soon."""
-    numbers = prefixes(Rows(log.ids, log.sizes, log.starts, log.scopes))
-    ends = numbers[log.starts[1:] - 1]
+    ends, first_chunks = _ends_and_beginnings(log)
     order = np.lexsort((log.times, ends))
     same = np.diff(ends[order]) == 0
     gaps = np.diff(log.times[order])
@@ -104,7 +103,7 @@ def retries(log: PromptLog) -> list[Finding]:
     which = ends[order][1:]
     soon = (lasts - firsts)[which] <= min(LATEST, float(log.times[-1] - log.times[0]) / SPAN)
     sent = again & soon & (np.bincount(ends)[which] <= MOST_TRIES)
-    begins = numbers[log.starts[:-1]][order][1:]  # applications that ask the same again at any time do not count
+    begins = first_chunks[order][1:]  # applications that ask the same again at any time do not count
     most = int(begins.max()) + 1
     sent &= (np.bincount(begins[sent], minlength=most) >= MOSTLY * np.bincount(begins[again], minlength=most))[begins]
     again &= np.isin(begins, begins[sent])

@@ -38,7 +38,6 @@ class LoggedPrompt:
     time: float  # s
     scope: Scope = PLAIN
     name: str | None = None  # of its application or tenant, if the log has one
-    session: int | str | None = None
     line: int = 0  # where it stands
     place: int = 0  # among the prompts of its line
 
@@ -52,7 +51,6 @@ class LogOptions:
     time_unit: str | None = None
     rate: float | None = None
     scope_fields: tuple[str, ...] = ()
-    session_field: str | None = None
     name_field: str | None = None  # None: one of the usual ones
     skip_bad: bool = False
     limit: int | None = None
@@ -84,7 +82,7 @@ class LogFile:
                 continue
             logged = made.logged
             yield LoggedPrompt(
-                made.tokens, logged.time_ms / 1000, logged.scope, logged.name, logged.session, made.line, made.place
+                made.tokens, logged.time_ms / 1000, logged.scope, logged.name, made.line, made.place
             )
 
     def tokenizer(self) -> PromptTokenizer:
@@ -102,7 +100,7 @@ class LogFile:
         options = self.options
         times = ArrivalTimes(options.time_field, options.time_unit, options.rate)
         names = APPLICATIONS if options.name_field is None else (options.name_field,)
-        return RequestLog(times, options.scope_fields, options.session_field, names)
+        return RequestLog(times, options.scope_fields, None, names)
 
     def _made(
         self, lines: Collection[int] | None, passed: Callable[[int], None] | None
@@ -161,7 +159,7 @@ class LogFile:
         ids = TokenIds(trace)
         for one in trace:
             if lines is None or one.line in lines:
-                yield LoggedPrompt(ids.prompt(one), one.time, one.scope, None, one.session, one.line)
+                yield LoggedPrompt(ids.prompt(one), one.time, one.scope, None, one.line)
 
 
 def _taken(ready: list[MadePrompt]) -> list[MadePrompt]:
