@@ -3,8 +3,8 @@
     python benchmarks/findings.py                                # 100,000 requests of 2,000 tokens: a file of 1 GB
     python benchmarks/findings.py --requests 1000000 --tokens 500
 
-Application 0 writes a time into its system prompt, 1 sends a salt with each request, 2 writes its tools in any order; the
-others are conversations, agents and questions about documents. Says what was found, and what the command took.
+Application 0 writes a time into its system prompt, 1 sends a salt with each request, 2 writes its tools in any order;
+the others are as they should be. Says what was found, and what the command took.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def main() -> int:
             with log.open("w", encoding="ascii") as file:
                 file.writelines(lines(options.requests, options.tokens, options.seed))
         begin = time.perf_counter()
-        ran = subprocess.run([sys.executable, "-m", "quire.cli", "findings", str(log), "--json"], stdout=subprocess.PIPE)
+        ran = subprocess.run(
+            [sys.executable, "-m", "quire.cli", "findings", str(log), "--json"], stdout=subprocess.PIPE
+        )
         wall = time.perf_counter() - begin
         size = log.stat().st_size
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -85,9 +87,11 @@ def main() -> int:
     told = json.loads(ran.stdout)
     mean = told["prompt_tokens"] / told["requests"]
     print(f"{told['requests']:,} requests of {mean:,.0f} tokens in the mean, {size / 1e9:.2f} GB")
-    print(f"{used.ru_utime + used.ru_stime:.0f} s of processor time, {wall:.0f} s by the wall, {used.ru_maxrss / 1024:.0f} MB")
+    seconds, memory = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    print(f"{seconds:.0f} s of processor time, {wall:.0f} s by the wall, {memory:.0f} MB")
     for one in told["findings"]:
-        print(f"{one['kind']} at token {one['token']}: {one['before']:.1%} -> {one['after']:.1%}, {one['requests']:.1%} of all")
+        gain = f"{one['before']:.1%} -> {one['after']:.1%}"
+        print(f"{one['kind']} at token {one['token']}: {gain}, {one['requests']:.1%} of all")
     return 0
 
 

@@ -33,6 +33,10 @@ TOOLS = {
         "quire.cli.prompts.findings_command",
         "what keeps prompts of a log from sharing more; what mending it would bring",
     ),
+    "lint": (
+        "quire.cli.prompts.lint_command",
+        "a few prompts, or a template with examples: what keeps them from sharing",
+    ),
     "diff": ("quire.cli.prompts.diff_command", "requests before and after a change of template or tools: what is lost"),
     "tiers": ("quire.cli.tiers.tiers_command", "measure memory, disks and shared stores here; what is worth using"),
     "events": ("quire.cli.events_command", "a stream of KV events: look at it, record it, publish it again"),
@@ -43,7 +47,15 @@ TOOLS = {
     "incident": ("quire.cli.incident_command", "what a cache was called with, played again: exactly, or with others"),
     "disagg": ("quire.cli.disagg", "compute in one process, decode in another; what is sent, and what a crash costs"),
 }
-ENDED = ("replay", "sweep", "trace", "findings", "diff", "incident")  # by SIGTERM in one line; a server has its own way
+ENDED = (
+    "replay",
+    "sweep",
+    "trace",
+    "findings",
+    "lint",
+    "diff",
+    "incident",
+)  # by SIGTERM in one line; a server has its own way
 SERVERS = ("serve", "prefill")  # whose output may have no reader
 MOVED = {
     "fuzz": "the fuzzer is not installed any more; in a checkout: make fuzz, or python -m fuzzing",

@@ -1,4 +1,4 @@
-"""`quire trace stats`: numbers that can be counted by hand, a sample beside all blocks, and what a reader should know."""
+"""`quire trace stats`: numbers that can be counted by hand, a sample beside all blocks, and remarks."""
 
 from __future__ import annotations
 
@@ -121,13 +121,15 @@ def chats(many: int, system: list[int]) -> list[list[int]]:
 def test_reuse_takes_memory_and_coarse_ids_hide_some(tmp_path: Path) -> None:
     assert kinds_of(made_of(tmp_path, of_tokens(chats(60, fresh(400))))[0]) == ["memory"]
     assert kinds_of(made_of(tmp_path, of_tokens(chats(60, fresh(400))), block_size=128)[0]) == ["coarse_ids", "memory"]
-    mooncake = [{"timestamp": n, "input_length": 700, "output_length": 5, "hash_ids": [2 * n, 2 * n + 1]} for n in range(30)]
+    mooncake = [
+        {"timestamp": n, "input_length": 700, "output_length": 5, "hash_ids": [2 * n, 2 * n + 1]} for n in range(30)
+    ]
     assert kinds_of(write_log(tmp_path / "t.jsonl", mooncake)) == ["coarse_ids"]
 
 
 def test_what_keeps_prompts_apart_is_left_to_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A time in front, a salt for each request, prompts shorter than a block: `stats` only counts."""
-    stamped = [fresh(3) + [*range(300)] + fresh(12) for _ in range(60)]
+    stamped = [[*fresh(3), *range(300), *fresh(12)] for _ in range(60)]
     salted = [line | {"cache_salt": str(n)} for n, line in enumerate(of_tokens(chats(60, fresh(200))))]
     for lines, row in (
         (of_tokens(stamped), "60; the most common: 1.7 %"), (salted, "scopes                                  60"),

@@ -1,4 +1,4 @@
-"""trace_remarks: what a reader of a trace's numbers should know: what they cannot show, and the memory that reuse takes.
+"""trace_remarks: what a reader of a trace's numbers should know: what they cannot show, the memory that reuse takes.
 
 What keeps its prompts from sharing more is said by `quire findings`, of the log it was made of. Reads nothing, prints
 nothing.
@@ -58,7 +58,9 @@ def _coarse(stats: Numbers) -> TraceRemark | None:
     if unit is None or unit < COARSE:
         return None
     fact = f"An id stands for {unit} tokens: what prompts share beyond a whole block does not show here"
-    return TraceRemark("coarse_ids", f"{fact}. A trace with smaller blocks would show up to {unit - 1} tokens more each.")
+    return TraceRemark(
+        "coarse_ids", f"{fact}. A trace with smaller blocks would show up to {unit - 1} tokens more each."
+    )
 
 
 def _cut_off(stats: Numbers) -> TraceRemark | None:

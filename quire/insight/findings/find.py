@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from quire.insight.findings.block_faults import large_blocks
-from quire.insight.findings.fine_part import fine_log, fine_part
 from quire.insight.findings.finding import Fetch, Finding, Place
+from quire.insight.findings.fine_part import fine_log, fine_part
 from quire.insight.findings.floods import floods
 from quire.insight.findings.lost_text import LostText, find_lost
 from quire.insight.findings.pairs import Pairs
@@ -19,7 +17,6 @@ from quire.insight.findings.prompt_log import PromptLog
 from quire.insight.findings.text_faults import TextFaults
 from quire.insight.findings.traffic_faults import retries, split_caches
 from quire.insight.findings.window import Window
-from quire.trace.units import Int64
 
 MEMORY_TOKENS = 1_831_054  # what `quire replay` has by default: 240 GB of a model of 131,072 bytes per token
 LEAST_REQUESTS = 16  # fewer say nothing
@@ -61,27 +58,13 @@ def find_findings(log: PromptLog, options: FindOptions, fetch: Fetch, place: Pla
 
 
 def _text_faults(log: PromptLog, lost: LostText, capacity: int, fetch: Fetch, place: Place) -> list[Finding]:
-    """Those of the log; of a large one first those of a part that is looked at more finely."""
-    found: list[Finding] = []
-    known: Int64 = np.empty(0, np.int64)  # requests whose fault was found
-    first = end = 0
-    if log.level:
-        part, tokens = fine_part(log, lost, fetch)
-        first, end = part.start, part.stop
-        fine = fine_log(log, part, tokens)
-        faults = TextFaults(
-            Pairs(fine, find_lost(fine)), capacity,
-            lambda numbers: {number: tokens[number] for number in numbers},
-            lambda number, token: place(number + first, token),
-        )  # fmt: skip
-        found = faults.find()
-        known = faults.members + first
-        del tokens, fine, faults
-    faults = TextFaults(Pairs(log, lost), capacity, fetch, place)
-    return found + faults.find(lambda members: _is_known(members, known, first, end))
-
-
-def _is_known(members: Int64, known: Int64, first: int, end: int) -> bool:
-    """Whether most of these requests have a finding already, of those that were looked at more finely."""
-    seen = members[(members >= first) & (members < end)]
-    return bool(len(seen)) and float(np.isin(seen, known).mean()) >= 0.5
+    """Those of the log; of a large one those of a part that is cut finely: coarse chunks tell faults apart badly."""
+    if not log.level:
+        return TextFaults(Pairs(log, lost), capacity, fetch, place).find()
+    part, tokens = fine_part(log, lost, fetch)
+    fine = fine_log(log, part, tokens)
+    return TextFaults(
+        Pairs(fine, find_lost(fine)), capacity,
+        lambda numbers: {number: tokens[number] for number in numbers},
+        lambda number, token: place(number + part.start, token),
+    ).find()  # fmt: skip

@@ -112,5 +112,6 @@ def _finding(log: PromptLog, window: Window, plain: Int64, flush: _Flush) -> Fin
     return Finding(
         "flood" if flush.is_flood else "flush", text, advice, own_share, 1.0, flush.before, flush.after,
         at_least(int((plain[members] <= MOST_REUSED * window.lengths[members]).sum()), int(members.sum())),
-        name_of(log, window.names[members]), None, None, lines, {"stored": round(float(stored), 4)},
+        name_of(log, window.names[members]), None, None, lines, int(window.lengths[members].sum()),
+        {"stored": round(float(stored), 4)},
     )  # fmt: skip

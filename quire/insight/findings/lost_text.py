@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.content.chunks import mix
+from quire.core.content.chunks import UInt64, mix
 from quire.insight.findings.memory import Rows, prefixes
 from quire.insight.findings.prompt_log import AT_ONCE, PromptLog, dense
 from quire.trace.units import Int32, Int64
@@ -49,10 +49,11 @@ def _apart(log: PromptLog) -> Int32:
     """A number for each chunk in each scope."""
     if not log.scopes.any():
         return log.ids
-    both = np.repeat(log.scopes.astype(np.uint64) << np.uint64(32), np.diff(log.starts))
+    both: UInt64 = np.repeat(log.scopes.astype(np.uint64) << np.uint64(32), np.diff(log.starts))
     for first in range(0, len(both), AT_ONCE):  # with little memory beside the result
         piece = slice(first, first + AT_ONCE)
-        both[piece] = mix(both[piece] | log.ids[piece].view(np.uint32))
+        both[piece] |= log.ids[piece].view(np.uint32)
+        both[piece] = mix(both[piece])
     return dense(both)
 
 

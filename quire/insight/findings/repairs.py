@@ -54,14 +54,17 @@ class Repairs:
         return self._pairs.beside(request, other, self._change) if other in self._mended_rows else None
 
     def _moved_back(self, pair: Pair) -> Row:
-        """As the earlier prompt up to where more than the fault differs, then what has changed, then the rest."""
+        """As the earlier prompt up to where more than the fault differs, then what has changed, then the rest.
+
+        An earlier prompt that is as it was sent becomes the same: it is the first of those that are mended.
+        """
         mine, sizes = self._pairs.log.chunks_of(pair.request), self._pairs.log.sizes_of(pair.request)
         ids, other_sizes = self._rows[pair.other]
         aligned = align(mine, sizes, ids, other_sizes)
         fresh = self._width if pair.other not in self._mended_rows else 0  # tokens that change, still at their place
         widest = max((self._short, *(pair.aligned.gap() if pair.aligned.kept else ())))
         place = there = aligned.common
-        front, behind = [(ids[:there], other_sizes[:there])], []
+        front, behind, other_behind = [(ids[:there], other_sizes[:there])], [], []
         for run in aligned.kept:
             gap = start_of(aligned.mine_ends, run.mine) - start_of(aligned.mine_ends, place)
             other_gap = start_of(aligned.other_ends, run.other) - start_of(aligned.other_ends, there)
@@ -73,8 +76,13 @@ class Repairs:
                 front.append(_piece(other_gap - fresh, *ids[there : run.other].tolist()))
             if changed := min(self._width, gap):
                 behind.append(_piece(changed, *mine[place : run.mine].tolist()))
+            if other_changed := min(fresh, other_gap):
+                other_behind.append(_piece(other_changed, *ids[there : run.other].tolist()))
             place, there = run.mine + run.chunks, run.other + run.chunks
             front.append((ids[run.other : there], other_sizes[run.other : there]))
+        if fresh:
+            self._rows[pair.other] = _joined([*front, *other_behind, (ids[there:], other_sizes[there:])])
+            self._mended_rows.add(pair.other)
         return _joined([*front, *behind, (mine[place:], sizes[place:])])
 
     def _in_order(self, pair: Pair) -> Row:

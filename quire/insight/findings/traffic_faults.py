@@ -32,8 +32,8 @@ PARTS = {
 }
 
 
-def split_caches(log: PromptLog, window: Window) -> list[Finding]:
-    """Equal prompts in scopes that differ in one part."""
+def split_caches(log: PromptLog, window: Window, least: int = LEAST_REQUESTS) -> list[Finding]:
+    """Equal prompts in scopes that differ in one part, in `least` requests or more."""
     if not log.scopes.any():
         return []
     plain = window.hits()
@@ -47,8 +47,10 @@ def split_caches(log: PromptLog, window: Window) -> list[Finding]:
         gains = np.maximum(together - plain, 0)
         beginnings = window.beginnings(joined)
         for beginning in _weightiest(beginnings, gains):
-            one = _split(log, window, part, beginnings == beginning, (plain, together))
-            found += [] if one is None else [one]
+            members = beginnings == beginning
+            if members.sum() >= least:
+                one = _split(log, window, part, members, (plain, together))
+                found += [] if one is None else [one]
     return found
 
 
@@ -63,7 +65,7 @@ def _split(
 ) -> Finding | None:
     before, after = (window.rate(one, members) for one in found)
     count = int(members.sum())
-    if after - before < LEAST_SPLIT or count < max(LEAST_REQUESTS, LEAST_SHARE * len(window)):
+    if after - before < LEAST_SPLIT or count < LEAST_SHARE * len(window):
         return None
     hurt = members & (found[1] - found[0] >= LEAST_EQUAL)
     what, advice = PARTS[part]
@@ -74,7 +76,7 @@ def _split(
     return Finding(
         part, text, advice, count / len(window), affected / count, before, after, at_least(affected, count),
         name_of(log, window.names[members]), 0, None, tuple(window.lines[np.flatnonzero(hurt)[:3]].tolist()),
-        {"scopes": scopes},
+        int(window.lengths[members].sum()), {"scopes": scopes},
     )  # fmt: skip
 
 
@@ -122,7 +124,7 @@ def retries(log: PromptLog) -> list[Finding]:
         Finding(
             "retries", text, "Raise the client's timeout above the slowest answers, and wait longer before each try.",
             share, 1.0, 0.0, 0.0, at_least(count, int(again.sum())), name_of(log, log.names[which]), None, None,
-            tuple(log.lines[np.sort(which)[:3], 0].tolist()),
+            tuple(log.lines[np.sort(which)[:3], 0].tolist()), tokens,
             {"requests_saved": round(share, 4), "prompt_tokens_saved": tokens, "seconds_between": round(after, 3)},
         )
     ]  # fmt: skip

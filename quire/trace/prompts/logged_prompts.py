@@ -55,6 +55,7 @@ class LogOptions:
     skip_bad: bool = False
     limit: int | None = None
     drop_tools: bool = False
+    times_needed: bool = True  # else a log without any is read as well
 
 
 @dataclass(slots=True)
@@ -65,6 +66,7 @@ class LogFile:
     options: LogOptions = LogOptions()
     skipped: list[TraceError] = field(default_factory=list)
     num_skipped: int = 0
+    has_times: bool = True  # as far as it was read
     _opened: PromptTokenizer | None = None
 
     @property
@@ -81,9 +83,7 @@ class LogFile:
                 yield made
                 continue
             logged = made.logged
-            yield LoggedPrompt(
-                made.tokens, logged.time_ms / 1000, logged.scope, logged.name, made.line, made.place
-            )
+            yield LoggedPrompt(made.tokens, logged.time_ms / 1000, logged.scope, logged.name, made.line, made.place)
 
     def tokenizer(self) -> PromptTokenizer:
         """That of the folder that was named."""
@@ -98,7 +98,7 @@ class LogFile:
     def log(self) -> RequestLog:
         """What reads a line."""
         options = self.options
-        times = ArrivalTimes(options.time_field, options.time_unit, options.rate)
+        times = ArrivalTimes(options.time_field, options.time_unit, options.rate, needed=options.times_needed)
         names = APPLICATIONS if options.name_field is None else (options.name_field,)
         return RequestLog(times, options.scope_fields, None, names)
 
@@ -107,7 +107,8 @@ class LogFile:
     ) -> Iterator[MadePrompt | LoggedPrompt]:
         ready: list[MadePrompt] = []
         options = self.options
-        maker = PromptMaker(self.log(), self.tokenizer, ready.append, drop_tools=options.drop_tools, answers=False)
+        log = self.log()
+        maker = PromptMaker(log, self.tokenizer, ready.append, drop_tools=options.drop_tools, answers=False)
         count = number = 0
         with open_lines(self.path, LONGEST_LOG_LINE, passed=passed) as texts:
             for number, text in enumerate(self._texts(texts), 1):
@@ -117,6 +118,7 @@ class LogFile:
                     yield from self._parts(kind, lines)
                     return
                 count += self._line(maker, text, number, lines is not None)
+                self.has_times = log.times.are_known
                 yield from _taken(ready)
                 if lines is None and options.limit is not None and count >= options.limit:
                     break
