@@ -1,0 +1,124 @@
+"""How precise findings are, on logs of text_worlds.py: python -m tests.insight.precision [--clean 20] [--faulty 40].
+
+Half of the faulty logs have one fault, half two. A fault is named if one finding has its kind and looks at its requests;
+any other finding is wrong.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from quire.insight.findings.find import FindOptions, LogFindings, find_findings
+from quire.insight.findings.prompt_log import LogReader
+from quire.trace.units import Int32
+
+from .text_worlds import FAULTS, PAIRS, TextWorld, text_worlds
+
+REQUESTS = 500
+
+
+@dataclass
+class Judged:
+    """What was found in one log."""
+
+    world: TextWorld
+    named: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+
+def judge(world: TextWorld) -> Judged:
+    """Each finding beside what was planted."""
+    found, judged = found_in(world), Judged(world)
+    left = list(found.findings)
+    for fault, service in world.faults.items():
+        place = world.place(fault)
+        for one in left:
+            services = {world.letters[line - 1].service for line in one.examples}
+            right = one.kind in FAULTS[fault] and (one.kind == "blocks" or services == {service})
+            if right and (place is None or (one.token is not None and abs(one.token - place) <= 4)):
+                left.remove(one)
+                judged.named.append(fault)
+                break
+        else:
+            judged.missed.append(fault)
+    judged.wrong = [f"{one.kind} at token {one.token}: {one.text}" for one in left]
+    return judged
+
+
+def found_in(world: TextWorld) -> LogFindings:
+    """What the detectors say."""
+    reader = LogReader()
+    for prompt in world.prompts():
+        reader.add(prompt)
+
+    def fetch(numbers: Sequence[int]) -> dict[int, Int32]:
+        return {number: np.asarray(world.tokens[number]) for number in numbers}
+
+    return find_findings(reader.finish(), FindOptions(world.memory, world.block_size), fetch, lambda *_: None)
+
+
+def drawn(faults: tuple[str, ...], number: int, requests: int = REQUESTS) -> TextWorld:
+    """The number-th log with these faults, the same each time."""
+    kept: list[TextWorld] = []
+
+    @seed(number)
+    @settings(max_examples=2, database=None, deadline=None, phases=[Phase.generate],
+              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @given(st.data())
+    def draw(data: st.DataObject) -> None:
+        if len(kept) < 2:
+            kept.append(data.draw(text_worlds(faults, requests)))
+
+    draw()
+    return kept[-1]  # the first is Hypothesis' simplest
+
+
+def faulty(count: int) -> Iterator[tuple[str, ...]]:
+    """Which faults each log has: one or two in turn, all of them as often."""
+    names = list(FAULTS)
+    for number in range(count):
+        yield (names[number // 2 % len(names)],) if number % 2 else PAIRS[number // 2 % len(PAIRS)]
+
+
+def main() -> int:
+    """Draw, judge, print the table."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--clean", type=int, default=20)
+    parser.add_argument("--faulty", type=int, default=40)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first")
+    options = parser.parse_args()
+    planted, named, wrong = Counter[str](), Counter[str](), 0
+    whole = 0
+    for number in range(options.clean):
+        judged = judge(drawn((), options.first + number))
+        wrong += len(judged.wrong)
+        for text in judged.wrong:
+            print(f"clean {number}, {judged.world}: wrong: {text}", flush=True)
+    clean_wrong = wrong
+    for number, faults in enumerate(faulty(options.faulty)):
+        judged = judge(drawn(faults, 1000 + options.first + number))
+        planted.update(faults)
+        named.update(judged.named)
+        wrong += len(judged.wrong)
+        whole += not judged.missed and not judged.wrong
+        for text in [*(f"missed: {one}" for one in judged.missed), *(f"wrong: {one}" for one in judged.wrong)]:
+            print(f"faulty {number}, {judged.world}: {text}", flush=True)
+    print(f"| clean logs | {options.clean} | findings | {clean_wrong} |")
+    for fault, count in planted.items():
+        print(f"| {fault} | {count} | {named[fault]} |")
+    total = sum(named.values())
+    print(f"named {total} of {planted.total()}, wrong {wrong}; logs with all named and none wrong: {whole}")
+    print(f"precision {total / max(total + wrong, 1):.1%}, recall {total / max(planted.total(), 1):.1%}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
