@@ -1,4 +1,4 @@
-"""How precise findings are, on logs of text_worlds.py: python -m tests.insight.precision [--clean 20] [--faulty 40].
+"""How precise findings are, on logs of text_worlds.py: python -m tests.insight.precision.
 
 Half of the faulty logs have one fault, half two. A fault is named if one finding has its kind and looks at its requests;
 any other finding is wrong.

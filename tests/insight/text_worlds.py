@@ -1,4 +1,4 @@
-"""Logs as services write them: text with stock phrases, files, passages and tools, drawn by Hypothesis. Knows no detector.
+"""Logs as services write them: stock phrases, files, passages and tools, drawn by Hypothesis. Knows no detector.
 
 Unlike in prompt_worlds.py words are as unevenly common as in a language, the same passages and files stand in many
 prompts at any place though nothing is wrong, and a token is a piece of text: white space changes tokens.
@@ -34,7 +34,7 @@ TEXT = {  # fault -> kinds that can have it, and what it may be called
     "id in tools": (("coder",), {"changed"}),
     "tools in any order": (("coder",), {"order"}),
     "examples in any order": (("examples",), {"order"}),
-    "two line ends": (("coder", "examples"), {"drift", "changed"}),
+    "blanks at line ends": (("coder", "examples"), {"drift", "changed"}),
     "two versions of the client": (("helpdesk", "coder"), {"drift", "changed"}),
     "sliding history": (("helpdesk",), {"cut"}),
     "summary for history": (("helpdesk",), {"compacted", "cut"}),
@@ -50,7 +50,7 @@ TRAFFIC = {
 FAULTS = {name: told for name, (_, told) in (TEXT | TRAFFIC).items()}
 PAIRS = (
     ("clock", "salt"), ("tools in any order", "retries"), ("sliding history", "id in tools"),
-    ("two line ends", "adapter"), ("hash in front", "crawler"), ("summary for history", "examples in any order"),
+    ("blanks at line ends", "adapter"), ("hash in front", "crawler"), ("summary for history", "examples in any order"),
     ("clock", "two versions of the client"), ("salt", "batch"), ("retries", "hash in front"),
     ("sliding history", "tools in any order"),
 )  # fmt: skip
@@ -134,8 +134,6 @@ class Service:
             "mail": lambda: f"Signature: {self._one(self.shelf)}\nDraft: {self.language.text(8)}",
         }  # fmt: skip
         text = self._head() + body[self.kind]()
-        if self.fault == "two line ends" and self.language.dice.random() < 0.5:
-            text = text.replace("\n", "\r\n")
         if self.fault == "two versions of the client" and self.language.dice.random() < 0.5:
             text = text.replace("### ", "## ").replace("Rules:", "Rules of the house:")
         return text
@@ -151,6 +149,9 @@ class Service:
             lines.insert(1 + self.place, f"It is {minutes // 60 % 24:02}:{minutes % 60:02}:{seconds:02} now.\n")
         if self.fault == "hash in front":
             lines.insert(0, f"x-request: {self.language.hexadecimal()}\n")
+        if self.fault == "blanks at line ends":
+            for place in self.language.dice.sample(range(len(lines)), 3):
+                lines[place] = lines[place].replace("\n", " \n")
         return "".join(lines)
 
     def _helpdesk(self) -> str:
@@ -238,7 +239,8 @@ class TextWorld:
         """The token at which it begins, if that is the same in each request."""
         service = self.services[self.faults[fault]]
         before = {
-            "clock": "".join(["### Rules:\n", *service.system[: service.place]]) + "It is ", "hash in front": "x-request: "
+            "clock": "".join(["### Rules:\n", *service.system[: service.place]]) + "It is ",
+            "hash in front": "x-request: ",
         }  # fmt: skip
         return len(pieces(before[fault])) if fault in before else None
 

@@ -18,6 +18,7 @@ LEAST_GAIN = 0.1  # of the others' prompt tokens
 LEAST_STORED = 0.15  # of all tokens that are stored
 MOST_REUSED = 0.1  # of the group's own tokens
 MOST_TRIED = 5
+ALMOST = 0.9  # of the largest gain: then the fewest requests are those that push others out
 SLICES, BURST = 50, 4  # of time; so many times the usual is a burst
 FLOOD_TIME, FLOOD_SHARE = 0.3, 0.8  # of the time, in which a flood has so much of its tokens
 LEAST_OTHERS = 20  # requests
@@ -41,8 +42,10 @@ def floods(log: PromptLog, window: Window, reused: Int64) -> list[Finding]:
         return []
     plain = window.hits()
     tried = [_tried(window, plain, members) for members in _candidates(window, plain, reused)]
-    best = max((one for one in tried if one is not None), key=lambda one: one.after - one.before, default=None)
-    return [] if best is None else [_finding(log, window, plain, best)]
+    good = [one for one in tried if one is not None]
+    most = max((one.after - one.before for one in good), default=0.0)
+    good = [one for one in good if one.after - one.before >= ALMOST * most]
+    return [_finding(log, window, plain, min(good, key=lambda one: int(one.members.sum())))] if good else []
 
 
 def _candidates(window: Window, plain: Int64, reused: Int64) -> Iterator[Members]:
