@@ -16,7 +16,12 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from quire.insight.findings.find import FindOptions, LogFindings, find_findings
+from quire.insight.findings.finding import Finding
 from quire.insight.findings.prompt_log import LogReader
+from quire.insight.prompt_diff import reuse_of
+from quire.simulate import ReplaySettings, replay
+from quire.simulate.setup.replay_settings import Memory
+from quire.trace.read.trace import Trace, TraceRequest
 from quire.trace.units import Int32
 
 from .text_worlds import FAULTS, PAIRS, TextWorld, text_worlds
@@ -65,7 +70,7 @@ def found_in(world: TextWorld) -> LogFindings:
     return find_findings(reader.finish(), FindOptions(world.memory, world.block_size), fetch, lambda *_: None)
 
 
-def drawn(faults: tuple[str, ...], number: int, requests: int = REQUESTS) -> TextWorld:
+def drawn(faults: tuple[str, ...], number: int, requests: int = REQUESTS, planted: bool = True) -> TextWorld:
     """The number-th log with these faults, the same each time."""
     kept: list[TextWorld] = []
 
@@ -75,7 +80,7 @@ def drawn(faults: tuple[str, ...], number: int, requests: int = REQUESTS) -> Tex
     @given(st.data())
     def draw(data: st.DataObject) -> None:
         if len(kept) < 2:
-            kept.append(data.draw(text_worlds(faults, requests)))
+            kept.append(data.draw(text_worlds(faults, requests, planted)))
 
     draw()
     return kept[-1]  # the first is Hypothesis' simplest
@@ -88,13 +93,72 @@ def faulty(count: int) -> Iterator[tuple[str, ...]]:
         yield (names[number // 2 % len(names)],) if number % 2 else PAIRS[number // 2 % len(PAIRS)]
 
 
+def reused(world: TextWorld, which: Sequence[int], block_size: int = 16) -> float:
+    """Of the tokens of some services, by a comparison block by block in which nothing is forgotten."""
+    prompts = [one for one, letter in zip(world.prompts(), world.letters, strict=True) if letter.service in which]
+    found = reuse_of(prompts, block_size)
+    return sum(one.tokens for one in found) / sum(len(one.prompt.tokens) for one in found)
+
+
+def replayed(world: TextWorld, which: Sequence[int], memory: int) -> float:
+    """Tokens saved of these services' prompts, by `quire.simulate` in a cache of so many tokens with an LRU order."""
+    ids: dict[bytes, int] = {}
+    asked = []
+    for letter, tokens in zip(world.letters, world.tokens, strict=True):
+        if letter.service in which:
+            ends = range(16, len(tokens) + 16, 16)
+            parts = [ids.setdefault(tokens[end - 16 : end].tobytes(), len(ids)) for end in ends]
+            sizes = np.array([min(16, len(tokens) - end + 16) for end in ends], np.int64)
+            asked.append(
+                TraceRequest(len(asked), letter.time * 100, np.array(parts, np.int64), len(tokens), 1, counts=sizes)
+            )
+    blocks = (Memory("device", blocks=(memory // 16,)),)
+    settings = ReplaySettings(tiers=blocks, block_size=16, eviction="lru", batch=1, token_budget=None, max_chunk=None)
+    found = replay(Trace("a log", asked), settings)
+    return float(found.tokens_saved)
+
+
+def gain_of(fault: str, number: int) -> tuple[Judged, Finding | None, float, float]:
+    """One log with one fault: what is said of it, and the hit rates that its requests have with and without it."""
+    judged, clean = judge(drawn((fault,), number)), drawn((fault,), number, planted=False)
+    world = judged.world
+    said = [one for one in found_in(world).findings if one.kind in FAULTS[fault]]
+    one = said[0] if len(said) == 1 else None
+    if fault in ("crawler", "batch"):
+        others = [service.number for service in world.services if service.number]
+        tokens = sum(len(tokens) for tokens, letter in zip(world.tokens, world.letters, strict=True) if letter.service)
+        every = [service.number for service in world.services]
+        return judged, one, *(replayed(world, which, world.memory) / tokens for which in (every, others))
+    if fault == "blocks":
+        size = 256 if one is None else one.facts["block_size"]
+        return judged, one, reused(world, [0], 256), reused(world, [0], size)
+    return judged, one, reused(world, [0]), reused(clean, [0])
+
+
+def fifteen() -> None:
+    """A log for each fault, with its place and its gain beside what a comparison says."""
+    for number, fault in enumerate(FAULTS):
+        judged, one, before, after = gain_of(fault, 2000 + number)
+        place = judged.world.place(fault)
+        head = f"| {fault} | {'' if place is None else place} | "
+        if one is None:
+            print(f"{head} not named | | {before:.1%} -> {after:.1%} |", flush=True)
+        else:
+            token = "" if one.token is None else one.token
+            print(f"{head}{one.kind} | {token} | {one.before:.1%} -> {one.after:.1%} | {before:.1%} -> {after:.1%} |", flush=True)
+
+
 def main() -> int:
     """Draw, judge, print the table."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--clean", type=int, default=20)
     parser.add_argument("--faulty", type=int, default=40)
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
+    parser.add_argument("--fifteen", action="store_true", help="a log for each fault: place and gain")
     options = parser.parse_args()
+    if options.fifteen:
+        fifteen()
+        return 0
     planted, named, wrong = Counter[str](), Counter[str](), 0
     whole = 0
     for number in range(options.clean):

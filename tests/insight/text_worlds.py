@@ -205,7 +205,7 @@ class Service:
         )
 
     def _examples(self) -> str:
-        count = 0 if self.fault == "blocks" else 7
+        count = 0 if self.length == 3 else 7
         chosen = list(range(count))
         if self.fault == "examples in any order":
             self.language.dice.shuffle(chosen)
@@ -246,15 +246,15 @@ class TextWorld:
 
 
 @st.composite
-def text_worlds(draw: st.DrawFn, faults: tuple[str, ...], requests: int) -> TextWorld:
-    """One to three services that are as they should be, beside one for each fault."""
+def text_worlds(draw: st.DrawFn, faults: tuple[str, ...], requests: int, planted: bool = True) -> TextWorld:
+    """One to three services that are as they should be, beside one for each fault, or as it would be without."""
     language = Language(draw(st.integers(0, 1 << 30)))
     kinds: list[tuple[str, str | None]] = [(draw(st.sampled_from((TEXT | TRAFFIC)[one][0])), one) for one in faults]
     if "blocks" not in faults:
         kinds += [(draw(st.sampled_from(KINDS)), None) for _ in range(draw(st.integers(1, 3)))]
     services = [
-        Service(n, kind, language, 3 if fault == "blocks" else draw(st.integers(8, 60)), fault, draw(st.floats(0, 0.7)))
-        for n, (kind, fault) in enumerate(kinds)
+        Service(n, kind, language, 3 if fault == "blocks" else draw(st.integers(8, 60)), fault if planted else None,
+                draw(st.floats(0, 0.7))) for n, (kind, fault) in enumerate(kinds)
     ]
     weights = [draw(st.floats(0.6, 1.4)) for _ in services]
     letters, now = list[Letter](), 0.0
@@ -263,7 +263,7 @@ def text_worlds(draw: st.DrawFn, faults: tuple[str, ...], requests: int) -> Text
         service = language.dice.choices(services, weights)[0]
         letters.append(Letter(now, service.write(), service.number))
     world = TextWorld(services, letters, {fault: n for n, fault in enumerate(faults)})
-    for fault, number in world.faults.items():
+    for fault, number in world.faults.items() if planted else ():
         world = _with_traffic(world, fault, number, language)
     world.block_size = 256 if "blocks" in faults else 16
     return world

@@ -1,6 +1,6 @@
 """Repairs: the prompts of a group as they would be without the fault, chunk by chunk, to be replayed beside them.
 
-    changed     what changes moves behind what stays
+    changed     what changes moves to the end
     drift       what is written in several ways is written as in the earlier prompt
     order       pieces stand as they did in the earlier prompt
     cut         the history stays, until the prompt is twice as long as it was; then it is cut as before
@@ -42,7 +42,7 @@ class Repairs:
             self._rows[request] = log.chunks_of(request), log.sizes_of(request)
             pair = self._pairs.pair_of(request) if request in lost else None
             if pair is None or pair.change is not self._change:
-                pair = self._continued(request)
+                pair = self._continued(request) or (self._beside(request) if request in lost else None)
             if pair is not None and pair.other in self._rows:
                 self._rows[request] = self._mended(pair)
                 self._mended_rows.add(request)
@@ -53,8 +53,14 @@ class Repairs:
         other = self._pairs.continued(request)
         return self._pairs.beside(request, other, self._change) if other in self._mended_rows else None
 
+    def _beside(self, request: int) -> Pair | None:
+        """The prompt that has most of what this one lost, though the two differ in more than the fault."""
+        other = self._pairs.predecessor(request)
+        in_place = self._change is Change.CHANGED and other in self._rows
+        return self._pairs.beside(request, other, self._change) if in_place else None
+
     def _moved_back(self, pair: Pair) -> Row:
-        """As the earlier prompt up to where more than the fault differs, then what has changed, then the rest.
+        """As the earlier prompt up to where more than the fault differs, then the rest, then what has changed.
 
         An earlier prompt that is as it was sent becomes the same: it is the first of those that are mended.
         """
@@ -81,9 +87,9 @@ class Repairs:
             place, there = run.mine + run.chunks, run.other + run.chunks
             front.append((ids[run.other : there], other_sizes[run.other : there]))
         if fresh:
-            self._rows[pair.other] = _joined([*front, *other_behind, (ids[there:], other_sizes[there:])])
+            self._rows[pair.other] = _joined([*front, (ids[there:], other_sizes[there:]), *other_behind])
             self._mended_rows.add(pair.other)
-        return _joined([*front, *behind, (mine[place:], sizes[place:])])
+        return _joined([*front, (mine[place:], sizes[place:]), *behind])
 
     def _in_order(self, pair: Pair) -> Row:
         mine, sizes = self._pairs.log.chunks_of(pair.request), self._pairs.log.sizes_of(pair.request)
