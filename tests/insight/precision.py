@@ -1,7 +1,7 @@
 """How precise findings are, on logs of text_worlds.py: python -m tests.insight.precision.
 
-Half of the faulty logs have one fault, half two. A fault is named if one finding has its kind and looks at its requests;
-any other finding is wrong.
+Half of the faulty logs have one fault, half two. A fault is named if one finding has its kind and looks at its
+requests; any other finding is wrong.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from quire.trace.units import Int32
 
 from .text_worlds import FAULTS, PAIRS, TextWorld, text_worlds
 
-REQUESTS = 500
+REQUESTS = 300
 
 
 @dataclass
@@ -118,9 +118,9 @@ def replayed(world: TextWorld, which: Sequence[int], memory: int) -> float:
     return float(found.tokens_saved)
 
 
-def gain_of(fault: str, number: int) -> tuple[Judged, Finding | None, float, float]:
+def gain_of(fault: str, number: int, requests: int = REQUESTS) -> tuple[Judged, Finding | None, float, float]:
     """One log with one fault: what is said of it, and the hit rates that its requests have with and without it."""
-    judged, clean = judge(drawn((fault,), number)), drawn((fault,), number, planted=False)
+    judged, clean = judge(drawn((fault,), number, requests)), drawn((fault,), number, requests, False)
     world = judged.world
     said = [one for one in found_in(world).findings if one.kind in FAULTS[fault]]
     one = said[0] if len(said) == 1 else None
@@ -145,7 +145,10 @@ def fifteen() -> None:
             print(f"{head} not named | | {before:.1%} -> {after:.1%} |", flush=True)
         else:
             token = "" if one.token is None else one.token
-            print(f"{head}{one.kind} | {token} | {one.before:.1%} -> {one.after:.1%} | {before:.1%} -> {after:.1%} |", flush=True)
+            print(
+                f"{head}{one.kind} | {token} | {one.before:.1%} -> {one.after:.1%} | {before:.1%} -> {after:.1%} |",
+                flush=True,
+            )
 
 
 def main() -> int:

@@ -27,6 +27,7 @@ STOCK = (
     "Let me know if you need anything else.",
     "Best regards,",
 )
+PLAIN = Scope()
 KINDS = ("helpdesk", "coder", "search", "examples", "summaries", "evaluation", "mail")
 TEXT = {  # fault -> kinds that can have it, and what it may be called
     "clock": (("helpdesk", "coder", "examples", "evaluation", "mail"), {"changed"}),
@@ -96,7 +97,7 @@ class Letter:
     time: float
     text: str
     service: int
-    scope: Scope = Scope()
+    scope: Scope = PLAIN
 
 
 @dataclass
@@ -253,8 +254,15 @@ def text_worlds(draw: st.DrawFn, faults: tuple[str, ...], requests: int, planted
     if "blocks" not in faults:
         kinds += [(draw(st.sampled_from(KINDS)), None) for _ in range(draw(st.integers(1, 3)))]
     services = [
-        Service(n, kind, language, 3 if fault == "blocks" else draw(st.integers(8, 60)), fault if planted else None,
-                draw(st.floats(0, 0.7))) for n, (kind, fault) in enumerate(kinds)
+        Service(
+            n,
+            kind,
+            language,
+            3 if fault == "blocks" else draw(st.integers(8, 60)),
+            fault if planted else None,
+            draw(st.floats(0, 0.7)),
+        )
+        for n, (kind, fault) in enumerate(kinds)
     ]
     weights = [draw(st.floats(0.6, 1.4)) for _ in services]
     letters, now = list[Letter](), 0.0

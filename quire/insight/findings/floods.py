@@ -33,6 +33,7 @@ class _Flush(NamedTuple):
     before: float
     after: float
     is_flood: bool
+    gained: int  # tokens that the others find then
 
 
 def floods(log: PromptLog, window: Window, reused: Int64) -> list[Finding]:
@@ -43,8 +44,8 @@ def floods(log: PromptLog, window: Window, reused: Int64) -> list[Finding]:
     plain = window.hits()
     tried = [_tried(window, plain, members) for members in _candidates(window, plain, reused)]
     good = [one for one in tried if one is not None]
-    most = max((one.after - one.before for one in good), default=0.0)
-    good = [one for one in good if one.after - one.before >= ALMOST * most]
+    most = max((one.gained for one in good), default=0)
+    good = [one for one in good if one.gained >= ALMOST * most]
     return [_finding(log, window, plain, min(good, key=lambda one: int(one.members.sum())))] if good else []
 
 
@@ -95,7 +96,8 @@ def _tried(window: Window, plain: Int64, members: Members) -> _Flush | None:
         return None
     without = window.hits(kept=~members)
     before, after = window.rate(plain, others), window.rate(without, others)
-    return _Flush(members, others, before, after, is_flood) if after - before >= LEAST_GAIN else None
+    gained = int((without - plain)[others].sum())
+    return _Flush(members, others, before, after, is_flood, gained) if after - before >= LEAST_GAIN else None
 
 
 def _finding(log: PromptLog, window: Window, plain: Int64, flush: _Flush) -> Finding:
