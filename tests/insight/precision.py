@@ -103,7 +103,7 @@ def reused(world: TextWorld, which: Sequence[int], block_size: int = 16) -> floa
 def replayed(world: TextWorld, which: Sequence[int], memory: int) -> float:
     """Tokens saved of these services' prompts, by `quire.simulate` in a cache of so many tokens with an LRU order."""
     ids: dict[bytes, int] = {}
-    asked = []
+    asked: list[TraceRequest] = []
     for letter, tokens in zip(world.letters, world.tokens, strict=True):
         if letter.service in which:
             ends = range(16, len(tokens) + 16, 16)
@@ -128,7 +128,8 @@ def gain_of(fault: str, number: int, requests: int = REQUESTS) -> tuple[Judged, 
         others = [service.number for service in world.services if service.number]
         tokens = sum(len(tokens) for tokens, letter in zip(world.tokens, world.letters, strict=True) if letter.service)
         every = [service.number for service in world.services]
-        return judged, one, *(replayed(world, which, world.memory) / tokens for which in (every, others))
+        before, after = (replayed(world, which, world.memory) / tokens for which in (every, others))
+        return judged, one, before, after
     if fault == "blocks":
         size = 256 if one is None else one.facts["block_size"]
         return judged, one, reused(world, [0], 256), reused(world, [0], size)
