@@ -1,6 +1,6 @@
 """Builds the one extension module, quire.core.store._compiled; all else is in pyproject.toml.
 
-The module is optional: without it Quire runs on its pure-Python twin. QUIRE_PURE=1 skips it,
+The module is optional: without it Quire runs on its pure-Python reference store. QUIRE_PURE=1 skips it,
 QUIRE_PURE=0 makes a failed compilation an error (for those who publish wheels), unset tries.
 """
 
@@ -23,7 +23,7 @@ PURE = os.environ.get("QUIRE_PURE", "")
 NOTICE = """
 *** Quire is being installed WITHOUT its compiled module: {reason}
 *** (What the compiler said, if it ran, is above.)
-*** Quire runs on its pure-Python twin: the same answers, but slower.
+*** Quire runs on its pure-Python reference store: the same answers, but slower.
 *** To get the compiled module: install a C compiler and the Python headers
 *** (Debian, Ubuntu: apt install gcc python3-dev; Fedora: dnf install gcc python3-devel;
 *** macOS: xcode-select --install), leave QUIRE_PURE unset and install Quire again.

@@ -39,7 +39,7 @@ from quire.simulate import Memory, Pace, ReplaySettings, Trace, TraceRequest, re
 from quire.simulate.optimum.belady import Reuse
 from quire.simulate.optimum.optimum_prompts import in_blocks
 from quire.simulate.play.hints import BY_FINISH
-from quire.simulate.play.player import play
+from quire.simulate.play.trace_player import play
 from quire.simulate.setup.replay_settings import Hints
 from quire.trace.logs.sessions import Read, SessionMix, begins
 from quire.trace.logs.weka import files_of, read_weka

@@ -46,7 +46,7 @@ LONGEST = (
     "cli/test_benchmarks.py", "tiers/disk/test_crash.py", "trace/test_trace_stats.py", "engine/disagg/test_peer.py",
     "engine/disagg/test_staged_peer.py", "insight/test_findings.py", "core/store/test_ghosts.py", "fuzz/test_lists.py",
     "trace/test_reuse_distance.py", "serve/test_openapi.py", "core/state/test_learner.py",
-    "engine/sampling/test_grammar.py", "fleet/test_fleet.py", "engine/memory/test_connector.py",
+    "engine/structured_outputs/test_grammar.py", "fleet/test_fleet.py", "engine/memory/test_connector.py",
     "integrations/test_vllm_outer.py", "simulate/test_pages_in_browser.py", "engine/model/test_cross.py",
     "viewer/test_page.py", "fleet/test_fleet_page.py", "tiers/shared/test_mooncake_store.py",
     "core/admission/test_gains.py", "insight/test_sampling.py", "events/test_state_machine.py",

@@ -32,6 +32,7 @@ LADDERS = {
     ],
     "engine": [
         "tensors",
+        "structured_outputs",
         "sampling|model",
         "setup",
         "step",

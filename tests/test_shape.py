@@ -44,15 +44,15 @@ WHEN_USED = {"quire/core/cache.py": "quire.trace."}  # a file that imports from 
 PUBLIC = {"cli", "simulate", "integrations"}  # rings that may use the package's public names, as its users do
 FLAT = {  # the boundary to the compiled module: plain numbers, not records
     "quire/core/store/interface.py",
-    "quire/core/store/twin/store.py",
+    "quire/core/store/reference/store.py",
 }
 # The class Store, the same in all three, of methods of a few lines; the interface also has the small classes that a
-# store gives out, so that the boundary is one page. Cython cannot cut a class, and twin or interface in halves (calls
+# store gives out, so that the boundary is one page. Cython cannot cut a class, and the others in halves (calls
 # and questions, say) would be cut otherwise than what they describe: a reader had two places to look.
 LONG = {
     "quire/core/store/compiled/store.pxi",
     "quire/core/store/interface.py",
-    "quire/core/store/twin/store.py",
+    "quire/core/store/reference/store.py",
 }
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 VAGUE = re.compile(r"(Manager|Helper|Utils?|Base|Impl)(?![a-z])")  # as a part of a CamelCase name: Baseline may stay

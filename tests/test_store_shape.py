@@ -14,21 +14,21 @@ from tests.test_shape import PACKAGE, PYTHON, imported, parsed, text_of
 
 STORE = PACKAGE / "core" / "store"
 COMPILED = STORE / "compiled"
-TWIN = STORE / "twin"
+REFERENCE = STORE / "reference"
 ALONE = {  # parts that only the compiled store has
     "memory": "Python grows its lists by itself",
-    "construct": "C memory and the NumPy views of it are made by hand; the twin's classes make their own",
+    "construct": "C memory and the NumPy views of it are made by hand; the reference store's classes make their own",
     "cell_runs": "the same as runs, in the adaptive order",
-    "runs": "slots taken many at a time, for the processor's sake; the twin takes them one by one",
-    "spare": "few slots for a writer without claims on all of its text, for the processor's sake; the twin claims it",
-    "named": "a caller's arrays of numbers, each found and looked at once; the twin reads them as lists",
-    "holders": "a published page's holders in as few bytes as they need; the twin has a dict per worker",
-    "key_lists": "what the twin's Kept and its lists are; a class cannot have C functions with pointers",
-    "holder_table": "a hash table of those; the twin has a dict per worker",
+    "runs": "slots taken many at a time, for the processor's sake; the reference store takes them one by one",
+    "spare": "few slots for a writer without claims on all of its text, for the processor's sake; the other claims it",
+    "named": "a caller's arrays of numbers, each found and looked at once; the reference store reads them as lists",
+    "holders": "a published page's holders in as few bytes as they need; the reference store has a dict per worker",
+    "key_lists": "what the reference store's Kept and its lists are; a class cannot have C functions with pointers",
+    "holder_table": "a hash table of those; the reference store has a dict per worker",
 }
 APART = {
-    "Tree": "in C a node is a place in its arrays, so they come together; the twin's nodes are objects",
-    "Pool": "in C one struct, with the listing; the twin's pool is a class above that of its listing",
+    "Tree": "in C a node is a place in its arrays, so they come together; the reference store's nodes are objects",
+    "Pool": "in C one struct, with the listing; the reference store's pool is a class above that of its listing",
 }
 CLASSES = (
     "Chain",
@@ -42,7 +42,7 @@ DEFINED = re.compile(r"^cdef (?!enum|extern)(?:(?:class|struct|union) (\w+)|[^(=
 
 
 COMPILED_PARTS = {path.stem: path for path in COMPILED.rglob("*.pxi")}
-TWIN_PARTS = {path.stem: path for path in TWIN.rglob("*.py") if path.stem != "__init__"}
+REFERENCE_PARTS = {path.stem: path for path in REFERENCE.rglob("*.py") if path.stem != "__init__"}
 
 
 def code_of(part: str) -> str:
@@ -54,9 +54,9 @@ def compiled_order() -> list[str]:
     return re.findall(r'^include "compiled/(?:\w+/)?(\w+)\.pxi"', text_of(STORE / "_compiled.pyx"), re.MULTILINE)
 
 
-def twin_order() -> list[str]:
-    """The read order that the twin's docstring gives."""
-    told = re.search(r"Read order[^:]*: ([\w,\s]+)\.", text_of(TWIN / "__init__.py"))
+def reference_order() -> list[str]:
+    """The read order that the reference store's docstring gives."""
+    told = re.search(r"Read order[^:]*: ([\w,\s]+)\.", text_of(REFERENCE / "__init__.py"))
     assert told is not None
     return [part.strip() for part in told[1].split(",")]
 
@@ -67,7 +67,7 @@ def defined_in(part: str) -> set[str]:
 
 
 def functions_in(path: Path) -> set[str]:
-    """Functions of a module of the twin and methods of its inner classes, without underscores before their names."""
+    """Functions of a reference module and methods of its inner classes, without underscores before their names."""
     found: set[str] = set()
     for node in parsed(path).body:
         inner = node.body if isinstance(node, ast.ClassDef) and node.name not in CLASSES else [node]
@@ -77,27 +77,27 @@ def functions_in(path: Path) -> set[str]:
 
 
 def test_both_stores_have_the_same_parts_in_the_same_order() -> None:
-    assert [part for part in compiled_order() if part not in ALONE] == twin_order()
+    assert [part for part in compiled_order() if part not in ALONE] == reference_order()
     assert set(compiled_order()) >= set(ALONE)
     assert sorted(compiled_order()) == sorted(path.stem for path in COMPILED.rglob("*") if path.is_file())
-    assert sorted(twin_order()) == sorted(path.stem for path in TWIN.rglob("*.py") if path.stem != "__init__")
-    for part, path in TWIN_PARTS.items():
-        assert path.parent.relative_to(TWIN) == COMPILED_PARTS[part].parent.relative_to(COMPILED)
+    assert sorted(reference_order()) == sorted(path.stem for path in REFERENCE.rglob("*.py") if path.stem != "__init__")
+    for part, path in REFERENCE_PARTS.items():
+        assert path.parent.relative_to(REFERENCE) == COMPILED_PARTS[part].parent.relative_to(COMPILED)
 
 
 def test_the_rules_of_the_store_name_every_part() -> None:
     page = (PACKAGE.parent / "docs" / "reference" / "store.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"^\| parts \| what they do \|\n\|.*\n((?:\|.*\n)+)", page, re.MULTILINE)
     named = re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in table.splitlines()))
-    assert sorted(named) == sorted(twin_order())
+    assert sorted(named) == sorted(reference_order())
 
 
 def test_what_both_stores_have_stands_in_the_same_part() -> None:
     of_compiled = {name: part for part in compiled_order() for name in defined_in(part)}
     faults, both = [], set()
-    for part in twin_order():
-        classes = {node.name for node in parsed(TWIN_PARTS[part]).body if isinstance(node, ast.ClassDef)}
-        both |= (shared := (functions_in(TWIN_PARTS[part]) | classes) & set(of_compiled))
+    for part in reference_order():
+        classes = {node.name for node in parsed(REFERENCE_PARTS[part]).body if isinstance(node, ast.ClassDef)}
+        both |= (shared := (functions_in(REFERENCE_PARTS[part]) | classes) & set(of_compiled))
         faults += [
             f"{name}: {of_compiled[name]} and {part}"
             for name in shared
@@ -117,13 +117,13 @@ def test_a_compiled_part_uses_only_parts_before_it() -> None:
     assert not faults
 
 
-def test_a_part_of_the_twin_imports_only_parts_before_it() -> None:
-    order, faults = twin_order(), []
+def test_a_part_of_the_reference_store_imports_only_parts_before_it() -> None:
+    order, faults = reference_order(), []
     for place, part in enumerate(order):
-        for module in imported(TWIN_PARTS[part]):
-            inside = module.removeprefix("quire.core.store.twin.").split(".")
-            used = inside[1] if (TWIN / inside[0]).is_dir() else inside[0]  # in a folder, or beside the folders
-            if module.startswith("quire.core.store.twin.") and used not in order[:place]:
+        for module in imported(REFERENCE_PARTS[part]):
+            inside = module.removeprefix("quire.core.store.reference.").split(".")
+            used = inside[1] if (REFERENCE / inside[0]).is_dir() else inside[0]  # in a folder, or beside the folders
+            if module.startswith("quire.core.store.reference.") and used not in order[:place]:
                 faults.append(f"{part} imports {module}")
     assert not faults
 
@@ -131,15 +131,15 @@ def test_a_part_of_the_twin_imports_only_parts_before_it() -> None:
 def test_the_rules_see_the_whole_of_both_stores() -> None:
     """Nothing above says anything about a name that was not found."""
     assert sum(len(defined_in(part)) for part in compiled_order()) > 300
-    assert sum(len(functions_in(TWIN_PARTS[part])) for part in twin_order()) > 150
+    assert sum(len(functions_in(REFERENCE_PARTS[part])) for part in reference_order()) > 150
     assert {"Row", "State", "joins", "hand_out"} <= defined_in("state") and "reserve" in defined_in("memory")
-    assert {"set_column", "hand_out"} <= functions_in(TWIN_PARTS["state"])
+    assert {"set_column", "hand_out"} <= functions_in(REFERENCE_PARTS["state"])
 
 
 # The interface: protocols that everything above is typed against, and nothing public beside them
 
 
-INNER = {  # names of the twin that only its own parts use
+INNER = {  # names of the reference store that only its own parts use
     "Chain": {"block", "block_size", "span"},
     "Hit": {
         "add_pending", "blocks_for", "end_of", "front", "frozen", "groups", "has_needs", "held_blocks", "mark",
@@ -172,8 +172,9 @@ def test_both_stores_have_the_interface_and_nothing_beside_it(store: StoreName, 
 
 
 def test_only_the_interface_is_known_outside() -> None:
-    inside = ("quire.core.store.twin", "quire.core.store._compiled")
-    outside = [path for path in PYTHON if TWIN not in path.parents]
+    inside = ("quire.core.store.reference", "quire.core.store._compiled")
+    old_name = STORE / "twin.py"
+    outside = [path for path in PYTHON if REFERENCE not in path.parents and path != old_name]
     assert not [f"{path}: {name}" for path in outside for name in imported(path) if name.startswith(inside)]
 
 

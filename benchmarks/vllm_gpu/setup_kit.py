@@ -64,7 +64,7 @@ def build_quire(kit: Path) -> None:
     done = subprocess.run(words, cwd=kit / "quire", env=env, capture_output=True, text=True, check=False)
     (kit / "logs" / "build.log").write_text(done.stdout + done.stderr)
     if done.returncode:
-        print("QUIRE'S EXTENSION WAS NOT BUILT (it runs on its Python twin, slower):", done.stderr[-1500:], sep="\n")
+        print("QUIRE'S EXTENSION WAS NOT BUILT (it runs in plain Python, slower):", done.stderr[-1500:], sep="\n")
 
 
 def versions(paths: list[str]) -> dict[str, str]:

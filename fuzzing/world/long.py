@@ -1,7 +1,8 @@
 """Long worlds: hundreds of slots and texts of as many pages, so that one call evicts runs of them. Knows no cache.
 
-The compiled store takes slots in runs, where the twin takes one after the other. A run is as long as what a call takes,
-and ends where something lies in its way: a page that is claimed, held or read, one of another priority, a fork, a copy.
+The compiled store takes slots in runs, where the reference takes one after the other. A run is as long as what a call
+takes, and ends where something lies in its way: a page that is claimed, held or read, one of another priority, a fork,
+a copy.
 """
 
 from __future__ import annotations

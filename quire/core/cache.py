@@ -15,10 +15,10 @@ import numpy as np
 
 from quire.core.admission.admit import add_batch, admit_batch, promises_to_admit
 from quire.core.admission.batch import Batch
+from quire.core.admission.chunk_budget import Step
 from quire.core.admission.claim import claim_batch, give_back, open_claims
 from quire.core.admission.prepare import ready_for
 from quire.core.admission.probe import Probe, explain_request, probe_batch
-from quire.core.admission.step import Step
 from quire.core.colder_tiers import ColderTiers
 from quire.core.outside.find import Found, find_pages, give_back_finds
 from quire.core.outside.hint_stored import hint_pages
@@ -42,9 +42,10 @@ from quire.core.sequences.finish import finish_plan, warn_of_lost_plans
 from quire.core.sequences.fork import fork_sequence
 from quire.core.sequences.grow import grow_batch
 from quire.core.sequences.launch import commit_step, fail_step, launch_step
-from quire.core.sequences.release import ending_of, release_sequence, suspend_sequence
+from quire.core.sequences.release import ending_of, release_sequence
 from quire.core.sequences.rows import Sequences
 from quire.core.sequences.setbacks import Finished, Setback, lose_pages
+from quire.core.sequences.suspend import suspend_sequence
 from quire.core.sequences.trim import trim_batch
 from quire.core.state.claim import Refusal
 from quire.core.state.claims import Claims, settle

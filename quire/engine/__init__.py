@@ -21,7 +21,6 @@ from quire.engine.model.load import from_module, load
 from quire.engine.publishing import EnginePublisher
 from quire.engine.runner.engine import Engine
 from quire.engine.sampling.params import Sampling
-from quire.engine.sampling.structured import StructuredOutputs
 from quire.engine.sampling.token_logprobs import TokenLogprobs
 from quire.engine.setup.engine_config import EngineConfig, PrefillPeer
 from quire.engine.setup.fitting import fitting
@@ -29,6 +28,7 @@ from quire.engine.setup.submission import EngineBusy, TokenPrompt
 from quire.engine.step.runs.branch import Answer, Listener, Run
 from quire.engine.step.runs.times import RunTimes
 from quire.engine.step.step_report import Stats, StepReport
+from quire.engine.structured_outputs.structured_outputs import StructuredOutputs
 
 __all__ = [
     "LLM", "Answer", "AsyncStream", "Connector", "DiskConfig", "Engine", "EngineBusy", "EngineConfig",

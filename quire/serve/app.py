@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from quire.core.records.errors import say
-from quire.serve import routes
+from quire.serve import chat_completions, other_routes
 from quire.serve.any_service import AnyService
 from quire.serve.http.api_errors import ApiError
 from quire.serve.http_endpoint import Handler, HttpEndpoint
@@ -21,19 +21,19 @@ from quire.viewer.page_routes import PATHS
 
 PAGE = tuple(dict.fromkeys((*PATHS, *FLEET_PATHS)))
 POSTS: dict[str, Handler] = {
-    "/v1/chat/completions": routes.chat,
-    "/v1/completions": routes.completions,
-    "/tokenize": routes.tokenize,
-    "/detokenize": routes.detokenize,
+    "/v1/chat/completions": chat_completions.chat,
+    "/v1/completions": chat_completions.completions,
+    "/tokenize": other_routes.tokenize,
+    "/detokenize": other_routes.detokenize,
 }
 GETS: dict[str, Handler] = {
-    "/v1/models": routes.models,
-    "/health": routes.health,
-    "/ready": routes.ready,
-    "/version": routes.version,
-    "/metrics": routes.metrics,
-    "/openapi.json": routes.openapi,
-    **dict.fromkeys(PAGE, routes.live_page),
+    "/v1/models": other_routes.models,
+    "/health": other_routes.health,
+    "/ready": other_routes.ready,
+    "/version": other_routes.version,
+    "/metrics": other_routes.metrics,
+    "/openapi.json": other_routes.openapi,
+    **dict.fromkeys(PAGE, other_routes.live_page),
 }
 # Without a key, with API keys too: they reveal nothing, or ask for a key.
 OPEN = ("/health", "/ready", "/version", "/openapi.json", *PAGE)
@@ -57,7 +57,7 @@ def endpoints(service: AnyService) -> dict[tuple[str, str], HttpEndpoint]:
     found = {("POST", path): HttpEndpoint(service, path, handle) for path, handle in POSTS.items()}
     for path, handle in GETS.items():
         found["GET", path] = HttpEndpoint(service, path, handle, is_open=path in OPEN, is_quiet=path in PAGE)
-    one = HttpEndpoint(service, "/v1/models/{model}", routes.model)
+    one = HttpEndpoint(service, "/v1/models/{model}", other_routes.model)
     return {**found, ("GET", f"/v1/models/{service.settings.model_name}"): one}
 
 

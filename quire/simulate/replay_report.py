@@ -12,9 +12,9 @@ from quire.core.records.errors import say, shown
 from quire.simulate.capacity.fleet import Fleet, FleetResult, played
 from quire.simulate.optimum.belady import Reuse
 from quire.simulate.optimum.optimum_prompts import in_blocks, in_tokens
-from quire.simulate.play.player import play
 from quire.simulate.play.sweep import optimum_size
 from quire.simulate.play.tally import ReplayResult
+from quire.simulate.play.trace_player import play
 from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.trace.read.trace import Trace, read_trace
 

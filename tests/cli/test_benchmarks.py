@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("quire.core.store._compiled") is None, reason="the workload is too large for the twin"
+    importlib.util.find_spec("quire.core.store._compiled") is None, reason="the workload is too large without it"
 )
 
 

@@ -1,6 +1,6 @@
 """check: each invariant, broken by hand, is found and named; and looking takes time by size alone.
 
-The twin's objects can be bent one at a time; what its layout cannot get wrong is bent in a dump.
+The reference store's objects can be bent one at a time; what its layout cannot get wrong is bent in a dump.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from quire import BrokenInvariant, Cache, CacheConfig, Encoder, LayerGroup, Request, TierConfig, check
 from quire.core.check import the_tree_is_whole
 from quire.core.store.dumped import LOST, DumpedNode
-from quire.core.store.twin.pools.order import Queue
+from quire.core.store.reference.pools.order import Queue
 
 from .conftest import seq
 
@@ -24,7 +24,7 @@ LIVE, OTHER = 0, 1  # rows of the two sequences
 
 
 class Bent:
-    """A sound cache on the twin, and its insides: two live sequences, an idle chain of two blocks, a host tier."""
+    """A sound cache of objects, and its insides: two live sequences, an idle chain of two blocks, a host tier."""
 
     def __init__(self) -> None:
         tiers = (TierConfig("device", 12), TierConfig("host", 6))

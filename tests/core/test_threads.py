@@ -213,7 +213,7 @@ def test_making_keys_lets_other_threads_run(store: StoreName) -> None:
     when the worker has ended, and never find it inside a call.
     """
     if store == "twin":
-        pytest.skip("the twin is plain Python")
+        pytest.skip("the reference store is plain Python")
     chain = open_store("compiled").Chain
     tokens = np.arange(1 << 22, dtype=np.int32)
     inside = [False]

@@ -496,7 +496,7 @@ def test_what_has_expired_is_at_the_default(store: StoreName, options: Any, hist
 def test_a_block_with_very_many_children_stays_cheap(store: StoreName) -> None:
     """A lookup below a block with 100,000 children costs about what it costs with 100; whole and partial hits alike."""
     if store == "twin":
-        pytest.skip("the twin is for reading; its sorted lists move on every insertion")
+        pytest.skip("the reference store is for reading; its sorted lists move on every insertion")
     few, many = with_children(store, 100), with_children(store, 100_000)
     ask = [Request(n, np.array([7, 7, 7, 7, n * 97 % 100, 50, 60, 70, 80], np.int32)) for n in range(100)]
     assert [probe.start for probe in few.probe(ask)] == [probe.start for probe in many.probe(ask)] == [7] * 100

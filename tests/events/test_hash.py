@@ -11,7 +11,7 @@ import pytest
 from fuzzing import mirror
 from quire import CacheConfig, InputError, Scope, TierConfig
 from quire.core.store import StoreName, open_store
-from quire.core.store.twin.keys.hash import read_seed, siphash
+from quire.core.store.reference.keys.hash import read_seed, siphash
 from quire.events.follow.index import Index
 from quire.events.follow.stream_state import Status
 from quire.events.publish.archive import Archive

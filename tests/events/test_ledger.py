@@ -1,4 +1,4 @@
-"""The ledger: the compiled one and the twin say the same, whatever they are told."""
+"""The ledger: the compiled one and the reference store say the same, whatever they are told."""
 
 from __future__ import annotations
 

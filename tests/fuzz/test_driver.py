@@ -71,7 +71,7 @@ def test_only_a_long_world_is_large() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("mix", ["full", "mixed"])
 def test_both_stores_in_lockstep(mix: str) -> None:
-    """Where the compiled store is not built, the twin alone."""
+    """Where the compiled store is not built, the reference store alone."""
     report = fuzz(14, available_stores(), cases(800, 15_000), mix)
     assert report.reached["admitted"] and report.reached["with a hit"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from quire.cli.main import main
-from quire.core.content.chunks import cut_prompts, merge_chunks
+from quire.core.content.content_chunks import cut_prompts, merge_chunks
 from quire.core.records.identity import Scope
 from quire.insight.findings.alignment import align
 from quire.insight.findings.find import MEMORY_TOKENS, FindOptions, find_findings

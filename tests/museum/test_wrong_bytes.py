@@ -252,7 +252,7 @@ def test_dynamo_15079_a_transfer_that_failed_counted_as_loaded(store: StoreName,
 
 def test_lmcache_5151_beyond_114_chunks_another_text_came_back(store: StoreName) -> None:
     """131,072 tokens in 8,192 blocks, from the host to the device, byte for byte."""
-    blocks, size = (8192, 16) if store == "compiled" else (160, 16)  # the plain twin is slow
+    blocks, size = (8192, 16) if store == "compiled" else (160, 16)  # the reference store is slow
     cache = build(store, blocks + 1, blocks, block_size=size, groups=(PAGE,), max_length=1 << 18, max_chunk=1 << 18)
     pages = np.random.default_rng(1).integers(0, 256, (blocks, PAGE.page_bytes), np.uint8)
     tiers = [ArenaTier("device", [blocks + 1], [PAGE.page_bytes]), ArenaTier("host", [blocks], [PAGE.page_bytes])]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SDIST = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
-IN_WHEEL = ("quire/py.typed", "quire/core/store/twin/__init__.py", "quire/core/store/_compiled.pyx")
+IN_WHEEL = ("quire/py.typed", "quire/core/store/reference/__init__.py", "quire/core/store/_compiled.pyx")
 IN_SDIST = ("README.md", "docs/tutorial.md", "docs/live.png", "examples/engine.py", "tests/conftest.py", "Makefile")
 TRIES = (
     ("quire", "--version"),

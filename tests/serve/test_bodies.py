@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from quire import InputError
-from quire.serve import ServeSettings, make_app, routes
+from quire.serve import ServeSettings, make_app, other_routes
 from quire.serve.connections import http_connection as connection
 from quire.serve.http_endpoint import host_name
 from quire.serve.protocol.bodies import CompletionBody
@@ -324,7 +324,7 @@ def test_a_large_body_is_checked_beside_the_others(server: Serving, monkeypatch:
             assert go_on.wait(PATIENCE)
         return read_body(data, kind)
 
-    monkeypatch.setattr(routes, "read_body", held)
+    monkeypatch.setattr(other_routes, "read_body", held)
     with ThreadPoolExecutor(1) as others:
         large = others.submit(server.complete, prompt=[0] * 40_000)
         assert checked.wait(PATIENCE)

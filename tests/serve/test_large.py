@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from quire import InputError
-from quire.serve import ServeSettings, generate, routes
+from quire.serve import ServeSettings, generate, other_routes
 from quire.serve.http import exchange
 from quire.serve.inputs.prompt_tokens import decoder
 from quire.serve.protocol.decode import LARGE, read_body
@@ -100,7 +100,7 @@ def test_a_body_takes_its_room_until_it_is_decoded(monkeypatch: pytest.MonkeyPat
         return read_body(data, kind)
 
     with serving(max_bodies=LARGE * 3) as server, ThreadPoolExecutor(1) as others:
-        monkeypatch.setattr(routes, "read_body", held)
+        monkeypatch.setattr(other_routes, "read_body", held)
         large = others.submit(server.chat, user="x" * LARGE)
         assert begun.wait(PATIENCE)
         assert server.service.bodies.left < LARGE * 2

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from quire import RetainRange, Scope
-from quire.simulate.play.player import play
+from quire.simulate.play.trace_player import play
 from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.simulate.setup.slow_pace import SlowPace
 from quire.trace.read.trace import Trace, TraceRequest, read_trace

@@ -16,8 +16,8 @@ from quire.simulate.capacity.fleet import Fleet, FleetResult, LateLimit, play_fl
 from quire.simulate.capacity.fleet_page import answer, answer_lines, warning_lines
 from quire.simulate.capacity.routers import ROUTERS, ExactRouter, LeastLoaded, open_router
 from quire.simulate.capacity.simulated_worker import SimulatedWorker
-from quire.simulate.play.player import play
 from quire.simulate.play.sweep import LocalExecutor, TraceSource
+from quire.simulate.play.trace_player import play
 from quire.simulate.setup.engine_pace import Pace
 from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.simulate.setup.slow_pace import SlowPace

@@ -12,8 +12,8 @@ import pytest
 
 from quire import check
 from quire.simulate.play.admission import AdmissionResult
-from quire.simulate.play.player import Player, play
 from quire.simulate.play.tally import ReplayResult
+from quire.simulate.play.trace_player import Player, play
 from quire.simulate.setup.engine_pace import Pace
 from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.simulate.setup.shape import PRESETS

@@ -13,7 +13,7 @@ from quire import InputError, Sequence
 from quire.cli.main import main
 from quire.simulate import Memory, ReplaySettings, Report, read_trace, replay, sweep
 from quire.simulate.play.compute_cost import EQUAL_AT, cost_of
-from quire.simulate.play.player import Player
+from quire.simulate.play.trace_player import Player
 from quire.trace.read.trace import Trace
 
 SMALL = ReplaySettings(tiers=(Memory("device", blocks=(64,)),), prefill_only=True, eviction="lru")

@@ -17,8 +17,8 @@ import pytest
 
 from quire import InputError, RetainRange, Sequence, check
 from quire.core.sequences.release import tokens_of
-from quire.simulate.play.player import Player, play
 from quire.simulate.play.tally import ReplayResult
+from quire.simulate.play.trace_player import Player, play
 from quire.simulate.setup.engine_pace import Pace
 from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.trace.read.trace import SAMPLE, Trace, read_trace
@@ -357,7 +357,7 @@ def test_full_traces_break_no_promise_in_two_phases(name: str, blocks: tuple[int
 def test_the_full_conversation_trace_is_fast() -> None:
     """145 million prompt tokens in blocks of 16, with room for all of them; docs/replay.md has more numbers."""
     if os.environ.get("QUIRE_STORE") == "twin":
-        pytest.skip("the twin is the specification, not the fast one")
+        pytest.skip("the reference store is the specification, not the fast one")
     trace = read_trace(full_trace("conversation"))
     result = play(trace, replace(ReplaySettings(), tiers=(Memory("device", blocks=(6_500_000,)),)))
     assert result.requests == 12_031 and result.broken_promises == 0

@@ -13,8 +13,8 @@ from quire import InputError, check
 from quire.cli.simulate.replay_command import main as replay
 from quire.cli.simulate.replay_options import parse_rate
 from quire.cli.simulate.sweep_command import main as sweep
-from quire.simulate.play.player import Player
 from quire.simulate.play.tally import ReplayResult
+from quire.simulate.play.trace_player import Player
 from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.simulate.setup.slow_pace import SlowPace
 from quire.trace.read.trace import Trace, read_trace

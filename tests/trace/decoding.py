@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from quire import InputError, QuireError
-from quire.simulate.play.player import play
+from quire.simulate.play.trace_player import play
 from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.simulate.setup.shape import find_shape
 from quire.trace.logs.make import Made, MakeOptions, make, make_sessions

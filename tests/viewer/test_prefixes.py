@@ -101,7 +101,7 @@ def test_an_empty_tree() -> None:
 
 
 def test_numbers_far_apart() -> None:
-    """As the twin's are after a while: they are never given again."""
+    """As the reference store's are after a while: they are never given again."""
     nodes = np.array([[7, -1, 0, 0, 0, -1], [9_000_000, 7, 4, 0, 0, -1], [2_000_000_000, 9_000_000, 4, 1, 1, -1]])
     tree = prefix_tree(nodes.astype(np.int32))
     assert told(tree) == {(7, -1, 0, 0, 2, 1), (9_000_000, 7, 8, 8, 2, 1)}

@@ -128,7 +128,7 @@ def large(sequences: int) -> Cache:
 
 
 def test_a_large_cache_has_a_small_snapshot() -> None:
-    pytest.importorskip("quire.core.store._compiled", reason="the twin would take long")
+    pytest.importorskip("quire.core.store._compiled", reason="the reference store would take long")
     cache = large(1000)
     waiting = [Request(("waits", number), np.arange(9, dtype=np.int32)) for number in range(500)]
     snapshots = Snapshots(CacheSource(cache, lambda: waiting))

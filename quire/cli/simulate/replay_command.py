@@ -15,7 +15,7 @@ from quire import ConfigWarning, InputError, QuireError
 from quire.cli.arguments import CommandParser
 from quire.cli.simulate.replay_options import FIRST, add_options, settings_of, trace_of
 from quire.core.records.errors import say
-from quire.simulate.play.player import play
+from quire.simulate.play.trace_player import play
 from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.simulate.show import screen
 from quire.simulate.show.page_file import check_page, write_page

@@ -11,12 +11,12 @@ from typing import Literal
 
 from quire.core.admission import charge
 from quire.core.admission.batch import Batch, SequenceSpan
+from quire.core.admission.chunk_budget import Step
 from quire.core.admission.claim import claim_each
 from quire.core.admission.dry import Shortage, shortage
-from quire.core.admission.inside import open_inside
 from quire.core.admission.prepare import check_device, ready_to_claim
 from quire.core.admission.probe import slots_now
-from quire.core.admission.step import Step
+from quire.core.admission.step_snapshots import open_inside
 from quire.core.records.errors import StateError, say, shown
 from quire.core.records.request import Request
 from quire.core.state.claim import Promise, Refusal

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.content.chunks import UInt64, cut_prompts, mix, powers
+from quire.core.content.content_chunks import UInt64, cut_prompts, mix, powers
 
 LEAST_EQUAL = 32  # tokens in a row: fewer are chance
 

@@ -62,7 +62,7 @@ class ConfigWarning(UserWarning):
 
 
 class SlowStoreWarning(UserWarning):
-    """The compiled store is missing, and caches run on its twin in plain Python; the message has the cure."""
+    """The compiled store is missing, and caches run on the one in plain Python; the message has the cure."""
 
 
 def say(ask: str, fact: str, cure: str) -> str:

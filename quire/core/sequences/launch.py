@@ -12,10 +12,11 @@ import numpy as np
 from quire.core.records.errors import InputError, StateError, say, shown
 from quire.core.records.request import Int32
 from quire.core.sequences.commit import add_tokens, commit_rows, known_with, new_tokens, numbers_of
-from quire.core.sequences.release import end_row, release_sequence, suspended
+from quire.core.sequences.release import end_row, release_sequence
 from quire.core.sequences.rows import Sequences, rows_of, sequences_of, wrong_rows
 from quire.core.sequences.setbacks import Setback, reclaim
 from quire.core.sequences.sharers import let_go_of_failed, with_landing
+from quire.core.sequences.suspend import suspended
 from quire.core.state.claim import Promise
 from quire.core.state.registry import LaunchedStep, Registry
 

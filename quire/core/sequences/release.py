@@ -1,14 +1,12 @@
-"""Release: a sequence gives up its pages; suspend: the same, with the request that goes on from there."""
+"""Release: a sequence gives up its pages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from quire.core.records.errors import StateError, listed, say, shown
 from quire.core.records.hint_words import NO_HINT
-from quire.core.records.request import Int32, Request, check_tokens
+from quire.core.records.request import Int32
 from quire.core.state.registry import Ending, Registry
 from quire.core.state.sequence import RELEASED, Sequence, own_row, running_of
 from quire.core.state.setup import Setup
@@ -59,21 +57,6 @@ def end_row(registry: Registry, row: int, ending: tuple[Sequence, bool, int], no
     if setup.cross is not None and setup.cross.has(row):
         setup.cross.store.release(row, store, now)
     registry.free_rows.append(row)
-
-
-def suspend_sequence(registry: Registry, sequence: Sequence, tokens: Int32 | None) -> Request:
-    """Release it with everything computed kept findable; claiming the returned request goes on from there."""
-    if tokens is not None:
-        check_tokens(tokens, "suspend")
-    request = suspended(registry.setup, sequence, tokens)
-    release_sequence(registry, sequence, True)
-    return request
-
-
-def suspended(setup: Setup, sequence: Sequence, more: Int32 | None = None) -> Request:
-    """The request that goes on where a sequence is now, with `more` tokens behind those it has."""
-    tokens, kept = tokens_of(setup, sequence), running_of(sequence).kept
-    return sequence.request.continued(tokens if more is None else np.concatenate([tokens, more]), kept)
 
 
 def tokens_of(setup: Setup, sequence: Sequence) -> Int32:

@@ -16,8 +16,9 @@ from quire.core.outside.lose import LostPage
 from quire.core.outside.writer import Writer
 from quire.core.records.plan import Plan
 from quire.core.records.request import Request
-from quire.core.sequences.release import release_sequence, suspended
+from quire.core.sequences.release import release_sequence
 from quire.core.sequences.sharers import sharers_of
+from quire.core.sequences.suspend import suspended
 from quire.core.state.claim import Claim, Promise, claim_of, hit_of, let_go
 from quire.core.state.held_hit import HeldHit, freeze, hits_of
 from quire.core.state.hold import Hold

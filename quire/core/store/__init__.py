@@ -1,7 +1,8 @@
-"""The store: everything that works per block, compiled, with a pure-Python twin of the same interface (`interface.py`).
+"""The store: everything that works per block, compiled, and once more in plain Python as the reference store, with
+one interface (`interface.py`).
 
-`open_store("auto")` gives the compiled module. Without one it falls back to the twin and warns, since that is far
-slower. QUIRE_STORE=twin or =compiled picks one.
+`open_store("auto")` gives the compiled module. Without one it falls back to the reference store and warns, since that
+is far slower. QUIRE_STORE=twin (the reference store) or =compiled picks one.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from quire.core.records.errors import InputError, SlowStoreWarning, StateError, 
 from quire.core.store.interface import StoreModule
 
 StoreName = Literal["auto", "compiled", "twin"]
-_MODULES = {"compiled": "quire.core.store._compiled", "twin": "quire.core.store.twin"}
+_MODULES = {"compiled": "quire.core.store._compiled", "twin": "quire.core.store.reference"}
 SLOWER = "20 to 800 times slower"  # calls for prompts of 1,000 to 8,000 tokens, and steps that decode
-_is_told = False  # this process has reported that the twin stands in
+_is_told = False  # this process has reported that the reference store stands in
 
 
 def open_store(name: StoreName = "auto") -> StoreModule:
@@ -45,7 +46,7 @@ def open_store(name: StoreName = "auto") -> StoreModule:
 
 
 def tell_slow_store(tell: Callable[[str], None]) -> None:
-    """Report now, through `tell` and not as a warning, that the twin would stand in for a missing compiled store."""
+    """Report now, through `tell` and not as a warning, that the reference store would stand in for the compiled one."""
     if os.environ.get("QUIRE_STORE", "auto") == "auto":
         try:
             importlib.import_module(_MODULES["compiled"])
@@ -56,7 +57,7 @@ def tell_slow_store(tell: Callable[[str], None]) -> None:
 def _tell(missing: ImportError, tell: Callable[[str], None]) -> None:
     global _is_told
     if not _is_told:
-        fact = f"it does not import ({missing}), and its twin in plain Python stands in: the same answers, {SLOWER}"
+        fact = f"it does not import ({missing}), and one in plain Python stands in: the same answers, {SLOWER}"
         cure = "install a C compiler and reinstall Quire, or set QUIRE_STORE=twin if you mean it"
         tell(say("the compiled store", fact, cure))
         _is_told = True

@@ -1,10 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, embedsignature=True
-"""Everything that works per block: keys, tree, pools, rows, log. `quire.core.store.twin` is the same in plain Python.
+"""Everything that works per block: keys, tree, pools, rows, log. `reference` is the same in plain Python.
 
 State lives in flat C arrays, no Python object per block. The parts are plain C structs with functions over them. Each
-part knows only those above it; the twin is cut into the same parts. `Chain`, `Hit`, `KeyOrder`, `Ledger` and `Store` are
-what Python sees. A call reserves all memory that it may need before its first change, so that what follows cannot fail.
+part knows only those above it; the reference store is cut into the same parts. `Chain`, `Hit`, `KeyOrder`, `Ledger` and
+`Store` are what Python sees. A call reserves all memory that it may need before its first change, so that what follows
+cannot fail.
 """
 
 import os
@@ -81,7 +82,7 @@ include "compiled/hits/walk.pxi"              # which leading blocks of a chain 
 include "compiled/hits/claim.pxi"             # claim, unclaim
 include "compiled/hits/explain.pxi"           # why the blocks behind a hit are missing
 include "compiled/hits/pending.pxi"           # blocks that steps in flight compute for others
-include "compiled/rows/current.pxi"           # pages outside the columns
+include "compiled/rows/state_snapshots.pxi"   # pages outside the columns
 include "compiled/rows/seat.pxi"              # a claimed hit becomes a row
 include "compiled/rows/teach.pxi"             # what an admission teaches the adaptive order
 include "compiled/rows/settle.pxi"            # a seated row gets its pages

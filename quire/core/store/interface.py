@@ -1,7 +1,7 @@
 """The store's interface, once: what a chain, a hit, a ledger and a store can do, in both implementations.
 
-Owns the names and types that the layers above use. `docs/reference/store.md` says what each call does, the twin
-shows how. A call that raises or refuses has changed nothing. Nothing here is thread-safe: the layer above has the lock.
+Owns the names and types that the layers above use. `docs/reference/store.md` says what each call does, the reference
+store how. A call that raises or refuses has changed nothing. Nothing here is thread-safe: the layer above has the lock.
 """
 
 from __future__ import annotations

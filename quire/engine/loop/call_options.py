@@ -12,7 +12,7 @@ from quire.core.records.hint_words import Back
 from quire.core.records.identity import Scope
 from quire.core.records.retain import Retention
 from quire.engine.sampling.params import Sampling, checked_sampling
-from quire.engine.sampling.structured import StructuredOutputs
+from quire.engine.structured_outputs.structured_outputs import StructuredOutputs
 
 
 class Options(TypedDict, total=False):

@@ -36,9 +36,7 @@ from quire.engine.runner.live_runs import LiveRuns
 from quire.engine.runner.run_recorder import RunRecorder
 from quire.engine.runner.steps_in_flight import StepsInFlight
 from quire.engine.runner.warmup import WarmUp
-from quire.engine.sampling.grammar import Grammars
 from quire.engine.sampling.params import Sampling, checked_sampling
-from quire.engine.sampling.token_mask import TokenMask
 from quire.engine.sampling.token_rules import check_ids, rules_of
 from quire.engine.setup.engine_config import EngineConfig
 from quire.engine.setup.fitting import memory_in_words
@@ -66,6 +64,8 @@ from quire.engine.step.runs.step_work import Turn
 from quire.engine.step.runs.tenant import Together
 from quire.engine.step.schedule import Scheduler
 from quire.engine.step.step_report import Stats, StepReport, Stopwatch
+from quire.engine.structured_outputs.grammar import Grammars
+from quire.engine.structured_outputs.token_mask import TokenMask
 from quire.incidents.incidents import Incidents
 from quire.tiers.base import Tier
 from quire.trace.record.block_ids import read_key

@@ -10,7 +10,7 @@ from quire.core.records.caller_arguments import keep_tuples
 from quire.core.records.errors import InputError, say, shown
 from quire.engine.sampling import param_checks as checks
 from quire.engine.sampling.param_checks import LARGEST, wrong
-from quire.engine.sampling.structured import StructuredOutputs
+from quire.engine.structured_outputs.structured_outputs import StructuredOutputs
 
 _WHOLE = {  # least and most
     "max_tokens": (1, LARGEST), "top_k": (0, LARGEST), "n": (1, checks.MOST), "beams": (1, checks.MOST),

@@ -18,10 +18,10 @@ from quire.core.records.span import Span
 from quire.core.state.claim import Refusal
 from quire.core.state.prepared import Prepared
 from quire.engine.model.layers import Model
-from quire.engine.sampling.grammar import Grammars
 from quire.engine.sampling.params import Sampling
-from quire.engine.sampling.token_mask import TokenMask
 from quire.engine.setup.engine_config import EngineConfig
+from quire.engine.structured_outputs.grammar import Grammars
+from quire.engine.structured_outputs.token_mask import TokenMask
 
 
 class Away(Enum):

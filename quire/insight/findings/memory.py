@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.content.chunks import UInt64, mix
+from quire.core.content.content_chunks import UInt64, mix
 from quire.insight.findings.prompt_log import dense
 from quire.trace.units import Int32, Int64
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quire.core.content.chunks import MEAN_BITS
+from quire.core.content.content_chunks import MEAN_BITS
 from quire.insight.findings.alignment import LEAST_EQUAL, Alignment, Change, align, change_of
 from quire.insight.findings.lost_text import LostText
 from quire.insight.findings.prompt_log import PromptLog

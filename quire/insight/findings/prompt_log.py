@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.content.chunks import LEVELS, Chunks, UInt64, cut_prompts, merge_chunks
+from quire.core.content.content_chunks import LEVELS, Chunks, UInt64, cut_prompts, merge_chunks
 from quire.trace.prompts.logged_prompts import LoggedPrompt
 from quire.trace.units import Int32, Int64
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.content.chunks import mix
+from quire.core.content.content_chunks import mix
 from quire.insight.findings.alignment import SHORT, Alignment, Change, align, start_of
 from quire.insight.findings.pairs import Pair, Pairs
 from quire.trace.units import Int32, Int64

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 from quire.core.records.errors import say, shown
-from quire.engine.sampling.structured import StructuredOutputs
+from quire.engine.structured_outputs.structured_outputs import StructuredOutputs
 from quire.serve.http.api_errors import ApiError
 from quire.serve.protocol.bodies import ChatBody
 from quire.serve.protocol.parts import ChosenTool, Tool

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from quire.engine.sampling import param_checks as bounds
-from quire.engine.sampling.structured import LONGEST_CHOICE, LONGEST_REGEX, MOST_CHOICES
+from quire.engine.structured_outputs.structured_outputs import LONGEST_CHOICE, LONGEST_REGEX, MOST_CHOICES
 
 MOST_CHOICES_ASKED = 128  # answers to one request, over all of its prompts
 MOST_PROMPTS = 128

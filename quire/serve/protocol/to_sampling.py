@@ -14,7 +14,7 @@ from quire.core.records.config import HIGHEST
 from quire.core.records.errors import say, shown
 from quire.core.records.retain import RetainRange, Retention
 from quire.engine.sampling.params import Sampling
-from quire.engine.sampling.structured import StructuredOutputs
+from quire.engine.structured_outputs.structured_outputs import StructuredOutputs
 from quire.serve.http.api_errors import ApiError
 from quire.serve.protocol.bodies import ChatBody, GenerationBody
 from quire.serve.protocol.parts import JsonObjectFormat, JsonSchemaFormat, Keep, KeptRange, Structured

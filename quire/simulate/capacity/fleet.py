@@ -17,8 +17,8 @@ from quire import ConfigWarning, InputError, QuireError
 from quire.core.records.errors import say
 from quire.simulate.capacity.routers import RouterName, open_router
 from quire.simulate.capacity.simulated_worker import SimulatedWorker
-from quire.simulate.play.player import PlayedTrace
 from quire.simulate.play.sweep import Executor, TraceSource, _process_pool
+from quire.simulate.play.trace_player import PlayedTrace
 from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.trace.read.trace import Trace, read_trace
 

@@ -10,7 +10,7 @@ from math import inf
 from quire import Receipt, Request
 from quire.simulate.play.admission import AdmissionResult
 from quire.simulate.play.decoders import RunningRequest
-from quire.simulate.play.player import PlayedTrace, Player
+from quire.simulate.play.trace_player import PlayedTrace, Player
 from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.trace.read.trace import Trace, TraceRequest
 

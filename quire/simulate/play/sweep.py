@@ -22,7 +22,7 @@ from quire import ConfigWarning, InputError, QuireError
 from quire.core.records.errors import say
 from quire.simulate.optimum.belady import Reuse
 from quire.simulate.optimum.optimum_prompts import in_blocks, in_tokens
-from quire.simulate.play.player import play
+from quire.simulate.play.trace_player import play
 from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.simulate.setup.shape import find_shape
 from quire.trace.read.streams import STDIN

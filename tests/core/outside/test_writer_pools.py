@@ -1,6 +1,6 @@
 """Writers in one pool of host memory that is full: both stores take the same slots, however few at a time.
 
-The twin claims all of the text, the compiled store looks at what goes next: the same must go.
+The reference store claims all of the text, the compiled store looks at what goes next: the same must go.
 """
 
 from __future__ import annotations

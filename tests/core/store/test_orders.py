@@ -8,12 +8,12 @@ from random import Random
 import pytest
 
 from quire import Request, RetainRange, Retention, check
+from quire.core.store.reference import store as twin
+from quire.core.store.reference.orders.adaptive import Adaptive
+from quire.core.store.reference.orders.lru import Lru
+from quire.core.store.reference.orders.release_order import ReleaseOrder
+from quire.core.store.reference.pools.order import Entry, EvictionOrder, idle_level, victims
 from quire.core.store.reuse import LRU
-from quire.core.store.twin import store as twin
-from quire.core.store.twin.orders.adaptive import Adaptive
-from quire.core.store.twin.orders.lru import Lru
-from quire.core.store.twin.orders.release_order import ReleaseOrder
-from quire.core.store.twin.pools.order import Entry, EvictionOrder, idle_level, victims
 
 from ..conftest import small, text
 

@@ -11,8 +11,8 @@ import pytest
 
 from quire.core.store import StoreName, open_store
 from quire.core.store.interface import Store
+from quire.core.store.reference.learned.rival import Rival
 from quire.core.store.reuse import ADAPTIVE, LRU, MOST_WATCHED, NUM_CELLS
-from quire.core.store.twin.learned.rival import Rival
 
 BOTH: tuple[StoreName, ...] = ("twin", "compiled")
 

@@ -1,5 +1,5 @@
 """Runs of evictions, and the lists they are taken from, where a shortcut of the compiled store could go another way
-than the twin: one state per test, met by luck alone in random lives."""
+than the reference store: one state per test, met by luck alone in random lives."""
 
 from __future__ import annotations
 

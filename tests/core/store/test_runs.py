@@ -1,5 +1,5 @@
-"""Evictions to the host, or from it, many in one call: the compiled store takes slots in runs, and does what the twin
-does one by one. Prompts are longer than a run; claims, finds, priorities and shadows lie in its way."""
+"""Evictions to the host, or from it, many in one call: the compiled store takes slots in runs, and does what the
+reference store does one by one. Prompts are longer than a run; claims, finds, priorities and shadows lie in its way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The twin that stands in for a missing compiled store says so, once; one that was chosen is quiet."""
+"""The reference store that stands in for a missing compiled store says so, once; one that was chosen is quiet."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_first_cache_warns_with_factor_and_cure() -> None:
 
 
 @pytest.mark.usefixtures("uncompiled")
-def test_whoever_chooses_the_twin_is_not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_chooses_the_reference_store_is_not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert warned("twin") == []
     monkeypatch.setenv("QUIRE_STORE", "twin")
     assert warned() == []

@@ -2,8 +2,8 @@
 
     PYTHONPATH=. .vllm-env/bin/python -m tests.integrations.plugs.policy_lives --operations 100000
 
-The manager's calls reach two policies, the compiled order's and the twin's, which must answer alike. The oracle knows
-which blocks may go: none that is read, written or protected, and never more are there than the manager has.
+The manager's calls reach two policies, the compiled order's and the reference store's, which must answer alike. The
+oracle knows which blocks may go: none that is read, written or protected, and never more are there than it has.
 """
 
 from __future__ import annotations

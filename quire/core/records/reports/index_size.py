@@ -1,6 +1,6 @@
 """IndexSize: what it takes in memory to know where pages are and whose, whether their bytes are here or on a disk.
 
-Owns the arithmetic, per slot and per block, of the compiled store's records (the twin takes more). Knows no cache.
+Owns the arithmetic, per slot and per block, of the compiled store's records (the other one takes more). Knows no cache.
 
     a slot     12   its place in the order of its tier
                16   the page: block, holders, claims, priority; and 4 for each tier

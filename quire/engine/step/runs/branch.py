@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     import torch
 
     from quire.engine.sampling.token_logprobs import TokenLogprobs
-    from quire.engine.sampling.token_mask import TokenMask
     from quire.engine.sampling.token_rules import TokenRules
     from quire.engine.step.runs.beam import Beams
+    from quire.engine.structured_outputs.token_mask import TokenMask
 
 Finish = Literal["eos", "stop", "length", "cancelled", "error"]
 

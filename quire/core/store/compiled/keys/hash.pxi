@@ -232,7 +232,7 @@ cdef int read_seed(uint64_t *seed, bytes given) except -1:
 
 cdef inline uint64_t event_hash(const uint64_t *seed, uint64_t parent, const int32_t *tokens, const uint64_t *extras,
                                 Py_ssize_t n) noexcept nogil:
-    """The hash routers see; never 0. The same wherever the seed is, and in the twin, bit for bit."""
+    """The hash routers see; never 0. The same wherever the seed is, and in the reference store, bit for bit."""
     cdef uint64_t h = plain_hash(seed, parent, tokens, n)
     if extras != NULL:
         h = words_hash(seed, h, extras, n)
