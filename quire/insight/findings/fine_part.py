@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.content.chunks import cut_prompts
+from quire.core.content.content_chunks import cut_prompts
 from quire.insight.findings.finding import Fetch
 from quire.insight.findings.lost_text import LostText
 from quire.insight.findings.prompt_log import BATCH, PromptLog, dense
