@@ -33,6 +33,10 @@ TOOLS = {
         "quire.cli.prompts.findings_command",
         "what keeps prompts of a log from sharing more; what mending it would bring",
     ),
+    "lint": (
+        "quire.cli.prompts.lint_command",
+        "a few prompts, or a template with examples: what keeps them from sharing",
+    ),
     "diff": ("quire.cli.prompts.diff_command", "requests before and after a change of template or tools: what is lost"),
     "tiers": ("quire.cli.tiers.tiers_command", "measure memory, disks and shared stores here; what is worth using"),
     "events": ("quire.cli.events_command", "watch, record or republish a stream of KV events"),
@@ -40,7 +44,7 @@ TOOLS = {
         "quire.cli.tiers.fsck_command",
         "verify the pages of a disk tier; report damage, and repair it",
     ),
-    "incident": ("quire.cli.incident_command", "what a cache was called with, played again: exactly, or with others"),
+    "incident": ("quire.cli.incident_command", "replay a cache's recorded calls: exactly, or with other sizes"),
     "bill": ("quire.cli.serve.bill_command", "what each tenant used of a cache, and what it costs"),
     "disagg": ("quire.cli.disagg", "compute in one process, decode in another; what is sent, and what a crash costs"),
 }
@@ -49,6 +53,7 @@ ENDED = (
     "sweep",
     "trace",
     "findings",
+    "lint",
     "diff",
     "incident",
     "bill",

@@ -33,8 +33,9 @@ class PromptReuse:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Requests that reuse less than before, and part from earlier prompts at one place."""
+    """Requests of one application that reuse less than before, and part from earlier prompts at one place."""
 
+    application: str | None  # as the log names it
     token: int  # of the new prompts
     requests: tuple[int, ...]  # by place in the log, from 0 on
     tokens: int  # that are computed now and were not before
@@ -42,7 +43,7 @@ class Loss:
     def to_json(self) -> dict[str, Any]:
         """For machines."""
         return {
-            "token": self.token, "requests": len(self.requests), "tokens": self.tokens,
+            "application": self.application, "token": self.token, "requests": len(self.requests), "tokens": self.tokens,
             "tokens_per_request": round(self.tokens / len(self.requests)),
         }  # fmt: skip
 
@@ -99,9 +100,9 @@ def _names(prompt: LoggedPrompt, block_size: int) -> list[bytes]:
     return names
 
 
-def diff_prompts(old: Sequence[PromptReuse], new: Sequence[PromptReuse]) -> PromptDiff:
-    """The nth request of one log beside the nth of the other."""
-    by_place: dict[int, list[int]] = {}
+def diff_prompts(old: Sequence[PromptReuse], new: Sequence[PromptReuse], has_times: bool = True) -> PromptDiff:
+    """The nth request of one log beside the nth of the other; without times no day is told."""
+    by_place: dict[tuple[str | None, int], list[int]] = {}
     first: Counter[int] = Counter()
     gained = 0
     for number, (one, other) in enumerate(zip(old, new, strict=True)):
@@ -109,10 +110,10 @@ def diff_prompts(old: Sequence[PromptReuse], new: Sequence[PromptReuse]) -> Prom
         if (place := _changed_at(one.prompt.tokens, other.prompt.tokens)) is not None:
             first[place] += 1
         if one.tokens > other.tokens:
-            by_place.setdefault(other.parts_at, []).append(number)
+            by_place.setdefault((other.prompt.name, other.parts_at), []).append(number)
     losses = [
-        Loss(place, tuple(numbers), sum(old[number].tokens - new[number].tokens for number in numbers))
-        for place, numbers in by_place.items()
+        Loss(name, place, tuple(numbers), sum(old[number].tokens - new[number].tokens for number in numbers))
+        for (name, place), numbers in by_place.items()
     ]
     losses.sort(key=lambda loss: -loss.tokens)
     times = [one.prompt.time for one in old]
@@ -120,7 +121,7 @@ def diff_prompts(old: Sequence[PromptReuse], new: Sequence[PromptReuse]) -> Prom
     lost = sum(loss.tokens for loss in losses)
     return PromptDiff(
         len(old), sum(first.values()), first.most_common(1)[0][0] if first else None, _rate(old), _rate(new),
-        lost / span * DAY if span > 0 else None, tuple(losses), gained,
+        lost / span * DAY if has_times and span > 0 else None, tuple(losses), gained,
     )  # fmt: skip
 
 

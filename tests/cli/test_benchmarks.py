@@ -91,3 +91,17 @@ def test_orders_stand_beside_each_other_on_recorded_agents(tmp_path: Path) -> No
     assert rows("--columns", "lru,exact", "--show")[1][2:] == [f"7.0{found[0][2][4:]}", "..."]
     ran = run("eviction.py", *words, "--every", "2")
     assert ran.returncode == 1 and "name another file" in ran.stderr
+
+
+def test_plans_stand_beside_a_queueing_law_and_their_own_replay() -> None:
+    """One worker, and several: as soon as the law allows, with no worker too many, and the same when typed in again."""
+    for found in numbers("plan_cases.py", "--json", "--cases", "3"):
+        law, replay = found["off"]
+        assert law < 0.1 and replay < 0.001 and found["workers"] == found["least"], found
+        assert found["planned"] <= found["case"]["within"]
+
+
+def test_findings_are_measured_on_a_log_with_three_faults() -> None:
+    ran = run("findings.py", "--requests", "600", "--tokens", "400")
+    assert ran.returncode == 0 and "600 requests of" in ran.stdout, ran.stderr
+    assert all(kind in ran.stdout for kind in ("salt at token", "changed at token"))

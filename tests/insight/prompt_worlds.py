@@ -153,7 +153,7 @@ class World:
 
     def prompts(self) -> Iterator[LoggedPrompt]:
         for line, one in enumerate(self.sent, 1):
-            yield LoggedPrompt(np.array(one.tokens, np.int32), one.time, one.scope, None, None, line)
+            yield LoggedPrompt(np.array(one.tokens, np.int32), one.time, one.scope, None, line)
 
     def tokens(self, number: int) -> list[int]:
         return self.sent[number].tokens

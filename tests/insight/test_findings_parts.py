@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,13 @@ from quire.cli.main import main
 from quire.core.content.content_chunks import cut_prompts, merge_chunks
 from quire.core.records.identity import Scope
 from quire.insight.findings.alignment import align
+from quire.insight.findings.find import MEMORY_TOKENS, FindOptions, find_findings
+from quire.insight.findings.fine_part import fine_log, fine_part
 from quire.insight.findings.lost_text import find_lost
 from quire.insight.findings.memory import hits, rows_of
+from quire.insight.findings.pairs import Pairs
 from quire.insight.findings.prompt_log import LogReader, PromptLog, dense
+from quire.insight.findings.text_faults import TextFaults
 from quire.trace.prompts.log_lines import take_ids
 from quire.trace.prompts.logged_prompts import LogFile, LoggedPrompt, LogOptions, tokens_of
 from quire.trace.units import Int32
@@ -164,7 +169,7 @@ def test_lines_of_a_log_are_read_again(tmp_path: Path) -> None:
 
 def test_the_command_says_where_and_what_it_brings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_log(tmp_path / "log.jsonl", True)
-    assert main(["findings", str(tmp_path / "log.jsonl"), "--json", "--fail"]) == 1
+    assert main(["findings", str(tmp_path / "log.jsonl"), "--json"]) == 0
     (one,) = json.loads(capsys.readouterr().out)["findings"]
     assert (one["kind"], one["token"], one["tokens"], one["application"]) == ("changed", 80, 1, "desk")
     assert one["before"] < 0.16 and one["after"] > 0.8 and one["requests"] == 1
@@ -187,7 +192,7 @@ def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_a_clean_log_and_a_bad_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_log(tmp_path / "log.jsonl", False)
-    assert main(["findings", str(tmp_path / "log.jsonl"), "--fail"]) == 0
+    assert main(["findings", str(tmp_path / "log.jsonl")]) == 0
     assert "No finding" in capsys.readouterr().out
     for words_, error in (
         ([str(tmp_path / "none")], "No such file"), (["-"], "read once"), (["sample"], "No such file"),
@@ -198,3 +203,24 @@ def test_a_clean_log_and_a_bad_one(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "ids.jsonl").write_text('{"timestamp":0,"input_length":4,"output_length":1,"hash_ids":[1]}\n')
     assert main(["findings", str(tmp_path / "ids.jsonl")]) == 2
     assert "give the log it was made of" in capsys.readouterr().err
+
+
+def test_a_part_of_a_large_log_is_looked_at_finely(tmp_path: Path) -> None:
+    """Tools of 60 tokens, in any order: chunks of 64 tokens and more do not show them."""
+    tools = [words(60) for _ in range(10)]
+    orders = [RANDOM.permutation(10) for _ in range(400)]
+    prompts = [np.concatenate([*(tools[one] for one in order), words(20)]) for order in orders]
+    log = log_of(prompts, most=1 << 12)
+    assert log.level >= 3
+
+    def fetch(numbers: Sequence[int]) -> dict[int, Int32]:
+        return {number: prompts[number] for number in numbers}
+
+    wrong = TextFaults(Pairs(log, find_lost(log)), MEMORY_TOKENS, fetch, lambda *_: None).find()
+    assert [one.kind for one in wrong] != ["order"]
+    (one,) = find_findings(log, FindOptions(), fetch, lambda *_: None).findings
+    assert one.kind == "order" and one.before < 0.2 and one.after > 0.85 and one.requests == 1
+    part, tokens = fine_part(log, find_lost(log), fetch, 100_000)
+    assert 145 <= part.stop - part.start <= 170 and len(tokens) == part.stop - part.start
+    fine, whole = fine_log(log, part, tokens), log_of(prompts[part])
+    assert fine.ids.tolist() == whole.ids.tolist() and fine.starts.tolist() == whole.starts.tolist()

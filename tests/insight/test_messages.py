@@ -59,3 +59,75 @@ def test_a_template_that_rotates_its_first_line_is_found(
     assert main([*same, "--new-tokenizer", folders[1]]) == 1
     text = capsys.readouterr().out
     assert "(before the first message)" in text and "-> 0.0 %" in text
+
+
+def test_lint_names_the_message_of_few_prompts_without_times(
+    tmp_path: Path, folders: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.jsonl"
+    rules = [f"{RULES}Now: {hour:02}:17. {RULES}" for hour in range(4)]
+    asked = {"role": "user", "content": "What is new?"}
+    for stamped in (True, False):
+        talks = [[{"role": "system", "content": one if stamped else RULES}, asked] for one in rules]
+        log.write_text("".join(json.dumps({"messages": one}) + "\n" for one in talks))
+        assert main(["lint", str(log), "--tokenizer", folders[0]]) == int(stamped)
+        text = capsys.readouterr().out
+        assert ("Where: in message 0 (system)." in text) is stamped
+        assert ("Nothing keeps these prompts from sharing more." in text) is not stamped
+    assert main(["lint", str(log), "--tokenizer", folders[1]]) == 0, "a line that is equal in all of them"
+
+
+def test_a_template_is_filled_with_examples_at_other_times(
+    tmp_path: Path, folders: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new, data = tmp_path / "old.jinja", tmp_path / "new.jinja", tmp_path / "examples.jsonl"
+    old.write_text(f"{RULES}\nAnswer this:\n{{{{ question }}}}\nToday is {{{{ strftime_now('%d %B') }}}}.")
+    new.write_text(
+        f"You are kind.\nToday is {{{{ strftime_now('%d %B') }}}}.\n{RULES}\nAnswer this:\n{{{{ question }}}}"
+    )
+    data.write_text("".join(json.dumps({"question": f"What of {n * 7919}?"}) + "\n" for n in range(5)))
+    same = ["--data", str(data), "--tokenizer", folders[0]]
+    assert main(["lint", str(old), *same]) == 0, "what the clock writes stands behind what stays"
+    capsys.readouterr()
+    assert main(["lint", str(new), *same]) == 1
+    text = capsys.readouterr().out
+    assert "at token 24 is another" in text and "Where: in line 2 of what the template makes." in text
+    assert main(["diff", str(old), str(new), *same]) == 1
+    text = capsys.readouterr().out
+    assert "(in line 2 of what the template makes) in 4 requests" in text and "a day" not in text
+    assert main(["diff", str(new), str(old), *same]) == 0
+    chat = tmp_path / "chat.jinja"
+    chat.write_text(
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[a]{% endif %}"
+    )
+    talk = [{"messages": [{"role": "system", "content": RULES}, {"role": "user", "content": str(n)}]} for n in range(3)]
+    data.write_text("".join(json.dumps(one) + "\n" for one in talk))
+    assert main(["lint", str(chat), *same]) == 0
+
+
+@pytest.mark.parametrize(
+    ("template", "example", "fault"),
+    [
+        ("{{ a", "{}", "it is no template"), ("{{ a.b.c }}", "{}", "the template refuses it: UndefinedError"),
+        ("{{ ''.__class__.__mro__ }}", "{}", "SecurityError"), ("", "{}", "makes an empty prompt"),
+        ("{{ a }}", "[1]", "line 1: it is not a JSON object"), ("{{ 1 // 0 }}", "{}", "ZeroDivisionError"),
+        ("{% for n in range(9999) %}{{ 'x' * 99999 }}{% endfor %}", "{}", "more than 16,777,216 characters"),
+        ("{% for n in range(10 ** 9) %}x{% endfor %}", "{}", "OverflowError"),
+    ],
+)  # fmt: skip
+def test_templates_that_cannot_be_filled(
+    tmp_path: Path,
+    folders: tuple[str, str],
+    capsys: pytest.CaptureFixture[str],
+    template: str,
+    example: str,
+    fault: str,
+) -> None:
+    path, data = tmp_path / "t.jinja", tmp_path / "d.jsonl"
+    path.write_text(template)
+    data.write_text(example + "\n")
+    assert main(["lint", str(path), "--data", str(data), "--tokenizer", folders[0]]) == 2
+    told = capsys.readouterr().err
+    assert fault in told and told.count("\n") == 1
+    assert main(["lint", str(path)]) == 2
+    assert "there is no data to fill it with; pass --data FILE" in capsys.readouterr().err

@@ -46,7 +46,9 @@ def test_a_line_that_rotates_in_front_loses_every_turn(tmp_path: Path, capsys: p
     lost = sum(shared(old))
     assert shared(new) == [0] * 6 and lost > 0
     assert (told["lost_tokens"], told["gained_tokens"], told["changed_at"], told["changed"]) == (lost, 0, 2, 6)
-    assert told["losses"] == [{"token": 2, "requests": 5, "tokens": lost, "tokens_per_request": round(lost / 5)}]
+    (loss,) = told["losses"]
+    assert (loss["application"], loss["token"], loss["requests"]) == (None, 2, 5)
+    assert (loss["tokens"], loss["tokens_per_request"]) == (lost, round(lost / 5))
     assert told["lost_tokens_per_day"] == round(lost / 5000 * 86400)  # 6 requests in 5,000 seconds
 
 

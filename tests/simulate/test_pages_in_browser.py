@@ -124,6 +124,19 @@ def planned() -> plan_page.ShownPlan:
     return plan_page.ShownPlan(CapacityPlan(search.objective, chosen, every), search, None)
 
 
+EDGES = """() => [...document.querySelectorAll("figure svg")].flatMap((svg) => {
+  const box = svg.getBoundingClientRect();
+  const dots = [...svg.querySelectorAll(".dot")].flatMap((dot) => {
+    const radius = parseFloat(getComputedStyle(dot).strokeWidth) / 2;
+    return [...dot.getAttribute("d").matchAll(/M([\\d.]+),/g)].map((at) => at[1] / 1000 * box.width).filter(
+      (x) => x < radius || x > box.width - radius);
+  });
+  const words = [...svg.parentElement.querySelectorAll(".xs span")];
+  const hidden = words.length > 1 && words.length < 5 && words.some((one) => getComputedStyle(one).display === "none");
+  return hidden ? [...dots, "a label is hidden"] : dots;
+})"""
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
@@ -154,6 +167,7 @@ def test_pages_can_be_read(browser: Any, pages: dict[str, Path], scheme: str, wi
         plot = tab.locator("figure svg" if plots else ".bar").first.bounding_box()
         assert answer["y"] < plot["y"] < 800, f"{name}: the answer comes first, then the plot that shows it"
         assert tab.evaluate(LOOK) == [], name
+        assert tab.evaluate(EDGES) == [], f"{name}: no dot is cut off, and the outermost have their words"
         tab.evaluate("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
         assert tab.evaluate(LOOK) == [], f"{name}, unfolded"
     context.close()

@@ -17,7 +17,7 @@ from quire.simulate.capacity.fleet import Fleet, played
 from quire.simulate.play.sweep import LocalExecutor, TraceSource
 from quire.simulate.setup.engine_pace import Pace
 from quire.simulate.setup.replay_settings import Memory, ReplaySettings
-from quire.trace.read.trace import Trace, TraceRequest
+from quire.trace.read.trace import Trace, TraceRequest, read_trace
 
 from .test_capacity_plan import search, talks, words
 
@@ -39,6 +39,19 @@ def test_what_no_fleet_can_keep_is_said_before_any_is_played(
     found = json.loads(capsys.readouterr().out)
     assert found["tried"] == [] and found["bounds"] == {"seconds": 0.25, "workers": 1}
     assert plan_command.main(words(source, "--ttft", "250ms", "--p", "50", "--most-workers", "64")) == 0
+
+
+def test_no_first_token_comes_before_a_step_could_end(tmp_path: Path) -> None:
+    """A prompt that is there already, and one of a single token: both take a turn of decoding."""
+    prompts = [[["a", 1]], *[[["rules", 3200]]] * 8]
+    lines = [{"time_ms": 5000 * at, "prompt": one, "output_tokens": 1} for at, one in enumerate(prompts)]
+    path = tmp_path / "short.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
+    settings = ReplaySettings(block_size=64, pace=Pace(40_000))
+    result = played(read_trace(path), Fleet(1, "exact", settings), (1, 50, 99))
+    assert result.hit_rate > 0.8 and result.ttft(1) == result.ttft(50) == pytest.approx(0.01205)
+    assert find_bounds(read_trace(path), settings, 1.0, 50) == Bounds(0.01205, 1)
+    assert find_bounds(read_trace(path), settings, 1.0, 99.9).seconds > 0.07
 
 
 def test_workers_that_are_too_few_for_what_is_new_are_not_played(

@@ -113,6 +113,8 @@ def test_the_time_of_a_step_is_what_the_model_says() -> None:
     assert pace.step(500, 0, [0, 0], [0, 0]) == 0.5
     assert pace.step(500, 10, [0, 20], [0, 0]) == pytest.approx(0.2 + 0.5 + 0.02)  # up, prompt, one turn
     assert pace.step(500, 0, [0, 0], [0, 90]) == pytest.approx(0.9)  # pages go down meanwhile
+    assert pace.step(1, 0, [0, 0], [0, 0]) == pace.least == 0.011  # one token, alone: the weights are read all the same
+    assert pace.step(1, 1, [0, 0], [0, 0]) == pytest.approx(0.012)
     assert pace.link(2) == 5e9 and Pace().link(1) == 50e9
     for wrong in (
         {"prefill_tokens_per_second": 0}, {"decode_ms": -1}, {"decode_ms_per_sequence": -1}, {"links": (0,)},

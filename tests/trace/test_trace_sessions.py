@@ -89,10 +89,8 @@ def test_a_log_says_sessions_and_ends_in_many_places(tmp_path: Path) -> None:
 def test_every_compared_prompt_says_where_it_was_interrupted(tmp_path: Path) -> None:
     long = list(range(100, 500))
     log = of_tokens([[1, 2, 3, *long], [1, 9, 3, *long], [7, 7, 7]])
-    path, made = made_of(tmp_path, log)
+    path, _ = made_of(tmp_path, log)
     assert [line.get("interrupted") for line in lines_of(path)] == [None, [1, 1, 401], None]
-    told = made.summary["compared"]["interrupted"]
-    assert told == {"requests": 1, "at_token": 1, "tokens": 1, "equal_after": 401}, "the same, of all together"
 
 
 def test_a_cache_records_whose_its_requests_were_and_when_they_come_back(tmp_path: Path) -> None:

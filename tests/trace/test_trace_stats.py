@@ -1,16 +1,17 @@
-"""`quire trace stats`: numbers that can be counted by hand, a sample beside all blocks, and what would raise reuse."""
+"""`quire trace stats`: numbers that can be counted by hand, a sample beside all blocks, and remarks."""
 
 from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quire.cli.main import main
-from quire.cli.trace.findings import findings
+from quire.cli.trace.trace_remarks import remarks
 from quire.simulate.optimum.belady import Reuse
 from quire.simulate.optimum.optimum_prompts import in_blocks
 from quire.trace.read.lines import TraceError
@@ -30,8 +31,7 @@ def fresh(many: int) -> list[int]:
 
 
 def kinds_of(path: Path) -> list[str]:
-    stats = read_stats(path)
-    return [one.kind for one in findings(stats.to_json(), stats.said)]
+    return [one.kind for one in remarks(read_stats(path).to_json())]
 
 
 def test_numbers_that_can_be_counted_by_hand(tmp_path: Path) -> None:
@@ -111,56 +111,35 @@ def test_percentiles_are_right_to_a_per_cent() -> None:
     assert len(histogram._counts) < 128 * 64 and Histogram().to_json() == {"count": 0}
 
 
-# -- what would raise it ---------------------------------------------------------------------------------------------
+# -- what a reader should know ---------------------------------------------------------------------------------------
 
 
 def chats(many: int, system: list[int]) -> list[list[int]]:
     return [system + fresh(12) for _ in range(many)]
 
 
-def test_a_good_log_gives_no_cause_for_complaint(tmp_path: Path) -> None:
+def test_reuse_takes_memory_and_coarse_ids_hide_some(tmp_path: Path) -> None:
     assert kinds_of(made_of(tmp_path, of_tokens(chats(60, fresh(400))))[0]) == ["memory"]
-
-
-def test_a_time_in_the_system_prompt_is_found(tmp_path: Path) -> None:
-    before, after = fresh(20), fresh(300)
-    prompts = [before + fresh(5 + n % 7) + after + fresh(12) for n in range(60)]
-    path, made = made_of(tmp_path, of_tokens(prompts))
-    told = made.summary["compared"]["interrupted"]
-    assert told["at_token"] == 20 and 5 <= told["tokens"] <= 11 and told["equal_after"] == 300
-    stats = read_stats(path)
-    (found, *_) = findings(stats.to_json(), stats.said)
-    assert found.kind == "interrupted_prefix" and "tokens at token 20, and are equal for about 300" in found.text
-    first, *_ = kinds_of(made_of(tmp_path, of_tokens([fresh(3) + after + fresh(9) for _ in range(60)]))[0])
-    assert first == "interrupted_prefix"  # nothing is shared, and why is known
-
-
-def test_a_salt_per_request_is_found(tmp_path: Path) -> None:
-    lines = of_tokens(chats(60, fresh(200)))
-    for n, line in enumerate(lines):
-        line["cache_salt"] = f"request {n}"
-    path, made = made_of(tmp_path, lines)
-    assert made.summary["compared"]["equal_in_another_scope"]["requests"] == 59
-    assert kinds_of(path) == ["scope_per_request"] and read_stats(path).to_json()["reuse"]["ceiling"] == 0
-    bare = [{name: value for name, value in line.items() if name != "quire"} for line in lines_of(path)]
-    for line in bare:  # as somebody else would have recorded it: without our notes
-        line["hash_ids"] = line["hash_ids"][:1]
-        line["input_length"] = 400
-    assert kinds_of(write_log(tmp_path / "t.jsonl", bare))[0] == "scope_per_request"
-    for line in lines:
-        line["cache_salt"] = "one for all"
-    assert kinds_of(made_of(tmp_path, lines)[0]) == ["memory"]
-
-
-def test_blocks_and_prompts_of_the_wrong_size_are_found(tmp_path: Path) -> None:
-    path, _ = made_of(tmp_path, of_tokens(chats(60, fresh(200))), block_size=128)
-    assert kinds_of(path) == ["large_blocks", "memory"]
-    assert kinds_of(made_of(tmp_path, of_tokens([fresh(9) for _ in range(30)]))[0]) == [
-        "nothing_shared",
-        "short_prompts",
+    assert kinds_of(made_of(tmp_path, of_tokens(chats(60, fresh(400))), block_size=128)[0]) == ["coarse_ids", "memory"]
+    mooncake = [
+        {"timestamp": n, "input_length": 700, "output_length": 5, "hash_ids": [2 * n, 2 * n + 1]} for n in range(30)
     ]
-    mooncake = [{"timestamp": n, "input_length": 700, "output_length": 5, "hash_ids": [0, n + 1]} for n in range(30)]
-    assert kinds_of(write_log(tmp_path / "t.jsonl", mooncake)) == ["coarse_ids", "memory"]
+    assert kinds_of(write_log(tmp_path / "t.jsonl", mooncake)) == ["coarse_ids"]
+
+
+def test_what_keeps_prompts_apart_is_left_to_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A time in front, a salt for each request, prompts shorter than a block: `stats` only counts."""
+    stamped = [[*fresh(3), *range(300), *fresh(12)] for _ in range(60)]
+    salted = [line | {"cache_salt": str(n)} for n, line in enumerate(of_tokens(chats(60, fresh(200))))]
+    for lines, row in (
+        (of_tokens(stamped), "60; the most common: 1.7 %"), (salted, "scopes                                  60"),
+        (of_tokens([fresh(9) for _ in range(30)]), "prompts shorter than a block"),
+    ):  # fmt: skip
+        path, _ = made_of(tmp_path, lines)
+        assert kinds_of(path) == []
+        assert main(["trace", "stats", str(path)]) == 0
+        told = capsys.readouterr().out
+        assert "`quire findings`, of the log" in told and re.sub(" +", " ", row) in re.sub(" +", " ", told)
 
 
 def test_a_trace_that_was_cut_says_so(tmp_path: Path) -> None:
@@ -172,17 +151,15 @@ def test_a_trace_that_was_cut_says_so(tmp_path: Path) -> None:
 
 HOSTILE: list[Any] = [
     3,
-    {"compared": []},
-    {"compared": {"interrupted": 1}},
-    {"compared": {"requests": "many", "interrupted": {"requests": True}}},
-    {"compared": {"requests": 10**400, "tokens": -1, "equal_in_another_scope": {"requests": float("nan")}}},
+    {"requests": "many", "compared": []},
+    {"lost": 10**400, "scopes": float("nan")},
 ]
 
 
 @pytest.mark.parametrize("said", HOSTILE)
 def test_whatever_a_trace_says_of_itself_does_no_harm(tmp_path: Path, said: Any) -> None:
     line = {"timestamp": 0, "input_length": 700, "output_length": 5, "hash_ids": [0, 1], "quire": {"end": said}}
-    assert kinds_of(write_log(tmp_path / "t.jsonl", [line] * 30))[-1] == "memory"
+    assert kinds_of(write_log(tmp_path / "t.jsonl", [line] * 30)) == ["coarse_ids", "memory"]
 
 
 def test_the_command_tells_in_words_and_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,12 +167,12 @@ def test_the_command_tells_in_words_and_as_json(tmp_path: Path, capsys: pytest.C
     told = capsys.readouterr().out
     assert (
         told.startswith("1,000 requests in 5.5 min: at most 21.6 % of")
-        and "What would raise it" in told
+        and "What keeps prompts from sharing more: `quire findings`" in told
         and "burstiness" in told
     )
     assert main(["trace", "stats", "sample", "--json", "--limit", "10"]) == 0
     numbers = json.loads(capsys.readouterr().out)
-    assert numbers["arrivals"]["requests"] == 10 and numbers["findings"][0]["kind"] == "coarse_ids"
+    assert numbers["arrivals"]["requests"] == 10 and numbers["remarks"][0]["kind"] == "coarse_ids"
     table = tmp_path / "t.csv"
     table.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,4808,10\n")
     assert main(["trace", "make", str(table), "-o", str(tmp_path / "t.jsonl")]) == 0

@@ -1,1 +1,1 @@
-"""quire findings and quire diff: what the prompts of a log share, and why not more."""
+"""quire findings, quire lint and quire diff: what prompts share, and why not more."""

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from quire import InputError, QuireError
 from quire.cli.arguments import CommandParser
 from quire.cli.prompts.findings_page import NONE, facts, render
-from quire.cli.trace.make_command import rate_of
+from quire.cli.prompts.log_options import add_log_options, log_options
 from quire.cli.trace.progress import progress
 from quire.core.records.errors import say
 from quire.insight.findings.find import MEMORY_TOKENS, FindOptions, LogFindings, find_findings
 from quire.insight.findings.prompt_log import LogReader, PromptLog
 from quire.simulate.show.number_format import count_text, share_text
 from quire.simulate.show.page_file import check_page, write_page
-from quire.trace.prompts.arrival_times import UNITS
-from quire.trace.prompts.logged_prompts import LogFile, LogOptions, tokens_of
+from quire.trace.prompts.logged_prompts import LogFile, tokens_of
 from quire.trace.prompts.message_places import message_at
 from quire.trace.units import Int32
 
@@ -27,7 +25,7 @@ FIRST = ("--tokenizer", "--memory", "--block-size", "--json")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Read, find, print. Exit status 1: there are findings, with --fail."""
+    """Read, find, print."""
     options = _parser().parse_args(argv)
     try:
         check_page(options.html)
@@ -45,9 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         show(found)
     if wrote and not options.json:
         print(f"\npage: {options.html}")
-    if options.html and not wrote:
-        return 2
-    return 1 if options.fail and found.findings else 0
+    return 2 if options.html and not wrote else 0
 
 
 def _parser() -> CommandParser:
@@ -58,36 +54,8 @@ def _parser() -> CommandParser:
     parser.add_argument("--block-size", type=int, default=16, metavar="N", help="tokens per block of the cache (16)")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.add_argument("--html", metavar="FILE", help="write a page")
-    parser.add_argument("--fail", action="store_true", help="exit with status 1 if there is a finding")
     add_log_options(parser)
     return parser
-
-
-def add_log_options(parser: CommandParser) -> None:
-    """How a log is read, as `quire trace make` reads it."""
-    parser.add_argument("--tokenizer", metavar="FOLDER", help="that of the model, for logs of text")
-    parser.add_argument("--name-field", metavar="NAME", help="the application or tenant (default: app, tenant, ...)")
-    parser.add_argument("--scope-field", action="append", default=[], metavar="NAME",
-                        help="requests share only where it is equal, besides model and cache_salt")  # fmt: skip
-    parser.add_argument("--session-field", metavar="NAME", help="the conversation (default: session_id and the like)")
-    parser.add_argument("--time-field", metavar="NAME", help="of arrivals, such as created_at or meta.received")
-    parser.add_argument("--time-unit", choices=UNITS, help="of times that are no times since the epoch")
-    parser.add_argument("--rate", type=rate_of, metavar="N[/s|/min|/h]", help="for logs without times")
-    parser.add_argument("--drop-tools", action="store_true", help="leave out tools that the template does not print")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N requests")
-    parser.add_argument("--skip-bad", action="store_true", help="count lines that cannot be used and go on")
-
-
-def log_options(options: Namespace) -> LogOptions:
-    """The same from the command line."""
-    for name in ("limit", "memory", "block_size"):
-        number = getattr(options, name, None)
-        if number is not None and number < 1:
-            raise InputError(say(f"--{name.replace('_', '-')} {number}", "nothing is left", "give at least 1"))
-    return LogOptions(
-        options.tokenizer, options.time_field, options.time_unit, options.rate, tuple(options.scope_field),
-        options.session_field, options.name_field, options.skip_bad, options.limit, options.drop_tools,
-    )  # fmt: skip
 
 
 def find_in(file: LogFile, options: FindOptions) -> LogFindings:

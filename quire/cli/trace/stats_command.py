@@ -1,4 +1,4 @@
-"""quire trace stats: arrivals, lengths, sharing, turns and the reuse that is possible; and what would raise it."""
+"""quire trace stats: arrivals, lengths, sharing, turns, the reuse that is possible and the memory it takes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from quire import InputError
-from quire.cli.trace.findings import findings
 from quire.cli.trace.progress import progress
+from quire.cli.trace.trace_remarks import remarks
 from quire.core.records.errors import say
 from quire.simulate.show.number_format import count_text, percent_text, share_text, time_text
 from quire.simulate.show.screen import show_table
@@ -50,9 +50,9 @@ def run(options: Namespace) -> int:
     numbers = stats.to_json()
     if options.limit is not None and numbers["whole"] is False:
         numbers["whole"] = None  # its end was not read
-    found = findings(numbers, stats.said)
+    found = remarks(numbers)
     if options.json:
-        print(json.dumps({**numbers, "findings": [one.to_json() for one in found]}))
+        print(json.dumps({**numbers, "remarks": [one.to_json() for one in found]}))
         return 0
     print(headline(numbers))
     show_table("Requests", ["", ""], _requests(numbers), sys.stdout)
@@ -60,11 +60,11 @@ def run(options: Namespace) -> int:
         show_table("Sharing", ["", ""], _sharing(numbers), sys.stdout)
     if numbers["sharing_known"] and numbers["reuse"]["ceiling"] > 0:
         show_table("Of what can be reused", ["", ""], _ages(numbers["reuse"]), sys.stdout)
-    print("\nWhat would raise it, and what it takes")
+    print()
     for one in found:
         print(f"- {one.text}")
-    if not found:
-        print("- Nothing stands out.")
+    if numbers["sharing_known"]:
+        print("- What keeps prompts from sharing more: `quire findings`, of the log that the trace was made of.")
     return 0
 
 
@@ -110,6 +110,8 @@ def _sharing(numbers: Numbers) -> Rows:
     rows.append(("shared tokens of a request", _spread(sharing["shared_tokens"], count_text)))
     first = f"{count_text(sharing['different_first_blocks'])}; the most common: "
     rows.append(("different first blocks", first + share_text(sharing["most_common_first_block"])))
+    if sharing["shorter_than_a_block"]:
+        rows.append(("prompts shorter than a block", share_text(sharing["shorter_than_a_block"])))
     if sharing["scopes"] > 1:
         rows.append(("scopes", count_text(sharing["scopes"])))
     rows.append(("requests that continue an earlier prompt", count_text(turns["requests"])))

@@ -44,7 +44,7 @@ def large_blocks(log: PromptLog, lost: LostText, block_size: int, fetch: Fetch) 
         Finding(
             "blocks", text + "the middle).", f"Use blocks of {better:,} tokens.", 1.0, hurt / len(tokens),
             rates[block_size], rates[better], at_least(hurt, len(tokens)), None, middle, None, tuple(lines[:3]),
-            {"block_size": better},
+            int(log.lengths.sum()), {"block_size": better},
         )
     ]  # fmt: skip
 

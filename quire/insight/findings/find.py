@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from quire.insight.findings.block_faults import large_blocks
 from quire.insight.findings.finding import Fetch, Finding, Place
+from quire.insight.findings.fine_part import fine_log, fine_part
 from quire.insight.findings.floods import floods
-from quire.insight.findings.lost_text import find_lost
+from quire.insight.findings.lost_text import LostText, find_lost
 from quire.insight.findings.pairs import Pairs
 from quire.insight.findings.prompt_log import PromptLog
 from quire.insight.findings.text_faults import TextFaults
@@ -47,10 +48,23 @@ def find_findings(log: PromptLog, options: FindOptions, fetch: Fetch, place: Pla
     total = int(log.lengths.sum())
     found: list[Finding] = []
     if len(log) >= LEAST_REQUESTS:
+        found = _text_faults(log, lost, options.memory_tokens, fetch, place)
         window = Window(log, options.memory_tokens, log.lengths - lost.used_tokens)
-        found = TextFaults(Pairs(log, lost), options.memory_tokens, fetch, place).find()
         found += split_caches(log, window) + retries(log)
         found += floods(log, window, lost.used_tokens[window.requests])
         found += large_blocks(log, lost, options.block_size, fetch)
     found.sort(key=lambda one: -one.gain * one.requests)
     return LogFindings(len(log), total, float(lost.hit_tokens.sum() / total), found)
+
+
+def _text_faults(log: PromptLog, lost: LostText, capacity: int, fetch: Fetch, place: Place) -> list[Finding]:
+    """Those of the log; of a large one those of a part that is cut finely: coarse chunks tell faults apart badly."""
+    if not log.level:
+        return TextFaults(Pairs(log, lost), capacity, fetch, place).find()
+    part, tokens = fine_part(log, lost, fetch)
+    fine = fine_log(log, part, tokens)
+    return TextFaults(
+        Pairs(fine, find_lost(fine)), capacity,
+        lambda numbers: {number: tokens[number] for number in numbers},
+        lambda number, token: place(number + part.start, token),
+    ).find()  # fmt: skip

@@ -29,6 +29,7 @@ class Finding:
     token: int | None = None  # where it begins
     message: str | None = None
     examples: tuple[int, ...] = ()  # lines of the log
+    prompt_tokens: int = 0  # the application's, of the log
     facts: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:

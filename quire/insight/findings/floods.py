@@ -18,6 +18,7 @@ LEAST_GAIN = 0.1  # of the others' prompt tokens
 LEAST_STORED = 0.15  # of all tokens that are stored
 MOST_REUSED = 0.1  # of the group's own tokens
 MOST_TRIED = 5
+ALMOST = 0.8  # of the largest gain: then the fewest requests are those that push others out
 SLICES, BURST = 50, 4  # of time; so many times the usual is a burst
 FLOOD_TIME, FLOOD_SHARE = 0.3, 0.8  # of the time, in which a flood has so much of its tokens
 LEAST_OTHERS = 20  # requests
@@ -32,6 +33,7 @@ class _Flush(NamedTuple):
     before: float
     after: float
     is_flood: bool
+    gained: int  # tokens that the others find then
 
 
 def floods(log: PromptLog, window: Window, reused: Int64) -> list[Finding]:
@@ -41,8 +43,10 @@ def floods(log: PromptLog, window: Window, reused: Int64) -> list[Finding]:
         return []
     plain = window.hits()
     tried = [_tried(window, plain, members) for members in _candidates(window, plain, reused)]
-    best = max((one for one in tried if one is not None), key=lambda one: one.after - one.before, default=None)
-    return [] if best is None else [_finding(log, window, plain, best)]
+    good = [one for one in tried if one is not None]
+    most = max((one.gained for one in good), default=0)
+    good = [one for one in good if one.gained >= ALMOST * most]
+    return [_finding(log, window, plain, min(good, key=lambda one: int(one.members.sum())))] if good else []
 
 
 def _candidates(window: Window, plain: Int64, reused: Int64) -> Iterator[Members]:
@@ -92,7 +96,8 @@ def _tried(window: Window, plain: Int64, members: Members) -> _Flush | None:
         return None
     without = window.hits(kept=~members)
     before, after = window.rate(plain, others), window.rate(without, others)
-    return _Flush(members, others, before, after, is_flood) if after - before >= LEAST_GAIN else None
+    gained = int((without - plain)[others].sum())
+    return _Flush(members, others, before, after, is_flood, gained) if after - before >= LEAST_GAIN else None
 
 
 def _finding(log: PromptLog, window: Window, plain: Int64, flush: _Flush) -> Finding:
@@ -112,5 +117,6 @@ def _finding(log: PromptLog, window: Window, plain: Int64, flush: _Flush) -> Fin
     return Finding(
         "flood" if flush.is_flood else "flush", text, advice, own_share, 1.0, flush.before, flush.after,
         at_least(int((plain[members] <= MOST_REUSED * window.lengths[members]).sum()), int(members.sum())),
-        name_of(log, window.names[members]), None, None, lines, {"stored": round(float(stored), 4)},
+        name_of(log, window.names[members]), None, None, lines, int(window.lengths[members].sum()),
+        {"stored": round(float(stored), 4)},
     )  # fmt: skip

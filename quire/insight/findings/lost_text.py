@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.content.content_chunks import mix
-from quire.insight.findings.memory import AT_ONCE, Rows, prefixes
-from quire.insight.findings.prompt_log import PromptLog, dense
+from quire.core.content.content_chunks import UInt64, mix
+from quire.insight.findings.memory import Rows, prefixes
+from quire.insight.findings.prompt_log import AT_ONCE, PromptLog, dense
 from quire.trace.units import Int32, Int64
 
 
@@ -32,13 +32,11 @@ class LostText:
 def find_lost(log: PromptLog) -> LostText:
     """Of all requests."""
     request_of = log.request_of
-    rows = Rows(log.ids, log.sizes, log.starts, log.scopes)
-    apart = log.scopes[request_of] if len(log.scope_list) > 1 else None
-    numbers = prefixes(rows)
-    continued = _latest(numbers, request_of, None)
+    earlier = _latest(_apart(log), request_of)
+    numbers = prefixes(Rows(log.ids, log.sizes, log.starts, log.scopes))
+    continued = _latest(numbers, request_of)
     used = np.bincount(numbers)[numbers] > 1
     del numbers
-    earlier = _latest(log.ids, request_of, apart)
     found = continued >= 0
     lost = (earlier >= 0) & ~found
     hit, gone, again = (
@@ -47,28 +45,38 @@ def find_lost(log: PromptLog) -> LostText:
     return LostText(earlier, continued, found, hit, gone, again)
 
 
-def _latest(numbers: Int32, request_of: Int32, apart: Int32 | None) -> Int32:
-    """The latest earlier request that has the same number, in the same scope."""
-    if apart is not None:
-        both = apart.astype(np.uint64)
-        both <<= np.uint64(32)
-        both |= numbers.view(np.uint32)
-        for first in range(0, len(both), AT_ONCE):  # with little memory beside the result
-            both[first : first + AT_ONCE] = mix(both[first : first + AT_ONCE])
-        numbers = dense(both)
-        del both
-    words = numbers.astype(np.int64) << 32
-    words |= np.arange(len(numbers))
+def _apart(log: PromptLog) -> Int32:
+    """A number for each chunk in each scope."""
+    if not log.scopes.any():
+        return log.ids
+    both: UInt64 = np.repeat(log.scopes.astype(np.uint64) << np.uint64(32), np.diff(log.starts))
+    for first in range(0, len(both), AT_ONCE):  # with little memory beside the result
+        piece = slice(first, first + AT_ONCE)
+        both[piece] |= log.ids[piece].view(np.uint32)
+        both[piece] = mix(both[piece])
+    return dense(both)
+
+
+def _latest(numbers: Int32, request_of: Int32) -> Int32:
+    """The latest earlier request that has the same number.
+
+    By number and place, a run is one number in one request: what stands before its first is the answer for all of it.
+    """
+    words = numbers.astype(np.int64)
+    words <<= 32
+    words |= np.arange(len(numbers), dtype=np.int64)
     words.sort()
-    order = (words & 0xFFFFFFFF).astype(np.int32)
-    words >>= 32
-    same = np.concatenate([[False], words[1:] == words[:-1]])
-    del words
-    requests = request_of[order]
-    begins = ~same  # of a run of one number in one request
-    begins[1:] |= requests[1:] != requests[:-1]
-    run_first = np.maximum.accumulate(np.where(begins, np.arange(len(order), dtype=np.int32), 0))
-    before = np.where(same[run_first], requests[run_first - 1], -1)
-    latest = np.empty(len(order), np.int32)
-    latest[order] = before
+    latest = np.empty(len(numbers), np.int32)
+    number = request = answer = -1  # of the chunk before
+    for first in range(0, len(words), AT_ONCE):
+        piece = words[first : first + AT_ONCE]
+        places = piece & 0xFFFFFFFF
+        numbers_here, requests = piece >> 32, request_of[places]
+        before = np.concatenate([np.array([request], np.int32), requests[:-1]])
+        same = numbers_here == np.concatenate([[number], numbers_here[:-1]])
+        begins = ~same | (requests != before)
+        begin = np.maximum.accumulate(np.where(begins, np.arange(len(piece)), -1))
+        found = np.where(begin < 0, answer, np.where(same, before, -1)[begin])
+        latest[places] = found
+        number, request, answer = int(numbers_here[-1]), int(requests[-1]), int(found[-1])
     return latest

@@ -51,12 +51,17 @@ def rows_of(rows: Sequence[tuple[Int32, Int32]], apart: Int32) -> Rows:
 
 def prefixes(rows: Rows) -> Int32:
     """A number for each chunk and all before it in its request, in its scope."""
+    return dense(prefix_names(rows))
+
+
+def prefix_names(rows: Rows) -> UInt64:
+    """The same as numbers of 64 bits, spread over all of them."""
     names = np.empty(len(rows.ids), np.uint64)
     bounds = np.searchsorted(rows.starts, np.arange(0, len(rows.ids), AT_ONCE), side="left")
     bounds = np.unique([*bounds.tolist(), len(rows)])
     for first, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         _name_prefixes(rows, first, end, names)
-    return dense(names)
+    return names
 
 
 def _name_prefixes(rows: Rows, first: int, end: int, names: UInt64) -> None:

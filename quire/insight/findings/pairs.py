@@ -5,7 +5,8 @@ A group is an application: its requests have the group's text in common. Knows c
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +15,12 @@ from quire.core.content.content_chunks import MEAN_BITS
 from quire.insight.findings.alignment import LEAST_EQUAL, Alignment, Change, align, change_of
 from quire.insight.findings.lost_text import LostText
 from quire.insight.findings.prompt_log import PromptLog
-from quire.trace.units import Int32, Int64
+from quire.trace.units import Int64
 
 MOST_PAIRS = 2000  # that are looked at, evenly over the log
 LEAST_LOST = 0.02  # of a prompt's tokens
 LEAST_GROUP = 0.1  # of a way's pairs that have one text in common
-UNITED = 0.5  # of the smaller group's requests
+NEARLY_ALL, MOST_TEXT = 0.8, 0.5  # of requests, that have a text in common; of this text
 STATIC = 0.5  # of the pairs whose changed text is followed by one and the same
 
 
@@ -49,7 +50,12 @@ class Pairs:
     def __init__(self, log: PromptLog, lost: LostText) -> None:
         self.log, self.lost = log, lost
         self.chunk = 1 << (MEAN_BITS + log.level)
-        self._uses = np.bincount(log.ids)
+        self._request_of = log.request_of
+        words = log.ids.astype(np.int64) << 32 | self._request_of
+        first = np.unique(words, return_index=True)[1]
+        self._is_first = np.zeros(len(words), bool)  # of equal chunks in a request
+        self._is_first[first] = True
+        self._requests_with = np.bincount(log.ids[first], minlength=1)  # of each chunk
 
     def pair_of(self, request: int) -> Pair | None:
         """The prompt beside an earlier one, if it lost text and differs in a known way."""
@@ -99,37 +105,52 @@ class Pairs:
             by_change[pair.change].append(pair)
         groups = []
         for change, found in by_change.items():
-            for key, inner in self._by_text(found).items():
+            kept: list[Group] = []
+            for members, inner in self._applications(found):
                 inner = [pair for pair in inner if change is not Change.CHANGED or self._stays(pair, inner)]
+                if members is None:  # any that is of no other
+                    mine = np.setdiff1d(looked, np.concatenate([looked[:0], *(group.members for group in kept)]))
+                    members = np.union1d(mine, [pair.other for pair in inner])
                 if inner:
-                    members = self._members(key, inner)
-                    groups.append(Group(change, inner, members, 0))
-        return [_counted(group, looked) for group in _united(groups)]
+                    kept.append(Group(change, inner, members, int(np.isin(looked, members).sum())))
+            groups += kept
+        return groups
 
-    def _by_text(self, pairs: list[Pair]) -> dict[int, list[Pair]]:
-        """By the text they have in common: what was lost, or what is before it, or none that many have."""
-        lost = Counter(keys := [self._commonest(self._lost_chunks(pair)) for pair in pairs])
-        before = [self._commonest(pair.aligned.mine[: pair.aligned.common]) for pair in pairs]
-        least = LEAST_GROUP * len(pairs)
-        found: dict[int, list[Pair]] = defaultdict(list)
-        for pair, key, other in zip(pairs, keys, before, strict=True):
-            found[key if lost[key] >= least else other].append(pair)
-        kept = {key: inner for key, inner in found.items() if len(inner) >= least}
-        rest = [pair for key, inner in found.items() if key not in kept for pair in inner]
-        return kept | ({-1: [*kept.get(-1, []), *rest]} if rest else {})
+    def _applications(self, pairs: list[Pair]) -> Iterator[tuple[Int64 | None, list[Pair]]]:
+        """Requests of an application, and the pairs among them; at last pairs of no application that stands out."""
+        left = {pair.request: pair for pair in pairs}
+        texts = {request: np.unique(self.log.chunks_of(request)) for request in left}
+        rest: list[Pair] = []
+        while left:
+            chunks, counts = np.unique(np.concatenate([texts[request] for request in left]), return_counts=True)
+            best = int((counts.astype(np.float64) ** 2 / self._requests_with[chunks]).argmax())
+            key = int(chunks[best])
+            having = [request for request in left if (texts[request] == key).any()]
+            if len(having) < max(LEAST_GROUP * len(pairs), min(2, len(pairs))):
+                break
+            members = self._like(np.unique(self._request_of[self.log.ids == key]))
+            inside = set(members.tolist())
+            if found := [pair for request, pair in left.items() if request in inside]:
+                yield members, found
+            rest += [left[request] for request in having if request not in inside]
+            left = {request: left[request] for request in left if request not in inside and request not in having}
+        if rest := [*rest, *left.values()]:
+            yield None, rest
 
-    def _lost_chunks(self, pair: Pair) -> Int32:
-        runs = pair.aligned.runs
-        return np.concatenate([pair.aligned.mine[run.mine : run.mine + run.chunks] for run in runs])
-
-    def _commonest(self, ids: Int32) -> int:
-        return int(ids[self._uses[ids].argmax()]) if len(ids) else -1
-
-    def _members(self, key: int, pairs: list[Pair]) -> Int64:
-        if key < 0:
-            return np.unique([request for pair in pairs for request in (pair.request, pair.other)])
-        chunks = np.flatnonzero(self.log.ids == key)
-        return np.unique(np.searchsorted(self.log.starts, chunks, side="right") - 1)
+    def _like(self, some: Int64) -> Int64:
+        """Requests that have most of the text that nearly all of some have: their application, if it has any."""
+        log = self.log
+        texts = np.concatenate([np.unique(log.chunks_of(request)) for request in some.tolist()])
+        chunks, counts = np.unique(texts, return_counts=True)
+        common = chunks[counts >= NEARLY_ALL * len(some)]
+        own = np.zeros(len(self._requests_with), np.int64)
+        own[log.ids] = log.sizes
+        is_common = np.zeros(len(own), bool)
+        is_common[common] = True
+        firsts = is_common[log.ids] & self._is_first
+        tokens = np.bincount(self._request_of[firsts], log.sizes[firsts], len(log))
+        least = MOST_TEXT * int(own[common].sum())
+        return np.flatnonzero(tokens >= least) if least >= MOST_TEXT * LEAST_EQUAL else np.empty(0, np.int64)
 
     def _stays(self, pair: Pair, group: list[Pair]) -> bool:
         """Whether what follows the change stays the same: the whole earlier prompt does, or all prompts have it."""
@@ -138,23 +159,3 @@ class Pairs:
         first = pair.aligned.mine[pair.aligned.kept[0].mine]
         same = sum(1 for other in group if (other.aligned.mine == first).any())
         return same >= STATIC * len(group)
-
-
-def _united(groups: list[Group]) -> list[Group]:
-    """Groups of one way that have most of their requests in common are one."""
-    kept: list[Group] = []
-    for group in sorted(groups, key=lambda one: -len(one.pairs)):
-        for other in kept:
-            both = len(np.intersect1d(group.members, other.members, assume_unique=True))
-            if other.change is group.change and both >= UNITED * min(len(group.members), len(other.members)):
-                other.pairs = sorted(other.pairs + group.pairs, key=lambda pair: pair.request)
-                other.members = np.union1d(other.members, group.members)
-                break
-        else:
-            kept.append(group)
-    return kept
-
-
-def _counted(group: Group, looked: Int64) -> Group:
-    group.looked = int(np.isin(looked, group.members).sum())
-    return group

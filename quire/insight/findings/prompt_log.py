@@ -1,24 +1,27 @@
 """PromptLog: the prompts of a log as rows of chunk numbers, with when they came and whose they were. Keeps no tokens.
 
 Up to MOST_CHUNKS chunks are kept; with more, cuts become half as frequent, so memory is bounded by the number of
-requests alone: about 100 bytes for each and 20 for each chunk.
+requests alone: about 100 bytes for each and 40 for each chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from array import array
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.content.content_chunks import LEVELS, Chunks, UInt64, cut_prompts, merge_chunks
-from quire.core.records.identity import Scope
 from quire.trace.prompts.logged_prompts import LoggedPrompt
 from quire.trace.units import Int32, Int64
 
 MOST_CHUNKS = 7 << 20
 BATCH = 1 << 16  # tokens that are cut at once
+AT_ONCE = 1 << 18  # numbers that are looked at, to need little memory beside the result
+ROW = 5  # numbers of each request
+SCOPE_PARTS = ("salt", "lora", "epoch")
 
 
 @dataclass(slots=True, eq=False)
@@ -30,11 +33,10 @@ class PromptLog:
     starts: Int64  # of each request's chunks; one more than there are requests
     times: NDArray[np.float64]
     lengths: Int64
-    scopes: Int32  # numbers into scope_list
-    names: Int32  # into name_list
-    sessions: Int32
+    scopes: Int32  # a number for each scope
+    scope_parts: UInt64  # of each request: a column for each of SCOPE_PARTS, equal where they are
+    names: Int32  # numbers into name_list
     lines: NDArray[np.int64]  # line and place
-    scope_list: list[Scope]
     name_list: list[str | None]
     level: int  # of the cuts; a chunk has 8 << level tokens in the mean
 
@@ -75,17 +77,18 @@ class LogReader:
         self._parts: list[Chunks] = []
         self._count = 0
         self._level = 0
-        self._rows: list[tuple[float, int, int, int, int, int, int]] = []
-        self._scopes, self._names, self._sessions = _Codes(), _Codes(), _Codes()
+        self._rows = array("d")  # time, length, name, line, place
+        self._scopes = array("q")
+        self._names = _Codes()
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows) // ROW
 
     def add(self, prompt: LoggedPrompt) -> None:
         """One more; its tokens are not kept."""
-        session = -1 if prompt.session is None else self._sessions[prompt.session]
-        codes = self._scopes[prompt.scope], self._names[prompt.name], session
-        self._rows.append((prompt.time, len(prompt.tokens), *codes, prompt.line, prompt.place))
+        name = self._names[prompt.name]
+        self._rows.extend((prompt.time, len(prompt.tokens), name, prompt.line, prompt.place))
+        self._scopes.extend(hash(getattr(prompt.scope, part)) for part in SCOPE_PARTS)
         self._waiting.append(prompt.tokens)
         self._waiting_tokens += len(prompt.tokens)
         if self._waiting_tokens >= BATCH:
@@ -109,8 +112,8 @@ class LogReader:
         """Everything, in order of arrival."""
         self._cut()
         parts, self._parts = self._parts, []
-        columns = np.array(self._rows, np.float64).reshape(-1, 7)
-        self._rows = []
+        columns = np.frombuffer(self._rows, np.float64).reshape(-1, ROW)
+        scopes = np.frombuffer(self._scopes, np.uint64).reshape(-1, len(SCOPE_PARTS))
         counts = np.concatenate([part.counts for part in parts] or [np.empty(0, np.int64)])
         sizes = np.concatenate([part.sizes for part in parts] or [np.empty(0, np.int32)])
         names = np.concatenate([part.names for part in parts] or [np.empty(0, np.uint64)])
@@ -121,14 +124,24 @@ class LogReader:
         if (np.diff(order) < 0).any():
             firsts = np.cumsum(counts) - counts
             taken = gathered(firsts[order], counts[order])
-            ids, sizes, counts, columns = ids[taken], sizes[taken], counts[order], columns[order]
-        scopes, names, sessions = (columns[:, place].astype(np.int32) for place in (2, 3, 4))
-        scope_list: list[Scope] = list(self._scopes.numbers)  # type: ignore[arg-type]
+            ids, sizes, counts, columns, scopes = ids[taken], sizes[taken], counts[order], columns[order], scopes[order]
         name_list: list[str | None] = list(self._names.numbers)  # type: ignore[arg-type]
         return PromptLog(
-            ids, sizes, np.concatenate([[0], np.cumsum(counts)]), columns[:, 0], columns[:, 1].astype(np.int64),
-            scopes, names, sessions, columns[:, 5:7].astype(np.int64), scope_list, name_list, self._level,
+            ids, sizes, np.concatenate([[0], np.cumsum(counts)]), columns[:, 0].copy(), columns[:, 1].astype(np.int64),
+            joined_scopes(scopes, SCOPE_PARTS), scopes, columns[:, 2].astype(np.int32), columns[:, 3:].astype(np.int64),
+            name_list, self._level,
         )  # fmt: skip
+
+
+def joined_scopes(parts: UInt64, names: Sequence[str]) -> Int32:
+    """A number for each scope, of these parts alone."""
+    numbers: Int32 = np.zeros(len(parts), np.int32)
+    for name in names:
+        _, column = np.unique(parts[:, SCOPE_PARTS.index(name)], return_inverse=True)
+        if column.any():
+            both = numbers.astype(np.int64) * (int(column.max()) + 1) + column
+            numbers = np.unique(both, return_inverse=True)[1].astype(np.int32)
+    return numbers
 
 
 def gathered(firsts: Int64, counts: Int64) -> Int64:
@@ -145,15 +158,17 @@ def dense(values: UInt64) -> Int32:
     are different behind equal first bits, of which there are a handful among millions, may get several numbers.
     """
     bits = np.uint64(max(len(values), 1).bit_length())
-    words = values >> bits << bits
+    words = values >> bits
+    words <<= bits
     words |= np.arange(len(values), dtype=np.uint64)
     words.sort()
     words &= (np.uint64(1) << bits) - np.uint64(1)
-    order = words.astype(np.int32)
-    del words
-    in_order = values[order]
-    is_new = in_order[1:] != in_order[:-1]
-    del in_order
     ids = np.zeros(len(values), np.int32)
-    ids[order[1:]] = np.cumsum(is_new, dtype=np.int32)
+    last, number = values[words[:1]], 0
+    for first in range(0, len(words), AT_ONCE):
+        order = words[first : first + AT_ONCE]
+        in_order = values[order]
+        numbers = np.cumsum(in_order != np.concatenate([last, in_order[:-1]]), dtype=np.int32) + np.int32(number)
+        ids[order] = numbers
+        last, number = in_order[-1:], int(numbers[-1])
     return ids

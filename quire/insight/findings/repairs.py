@@ -1,6 +1,6 @@
 """Repairs: the prompts of a group as they would be without the fault, chunk by chunk, to be replayed beside them.
 
-    changed     what changes moves behind what stays
+    changed     what changes moves to the end
     drift       what is written in several ways is written as in the earlier prompt
     order       pieces stand as they did in the earlier prompt
     cut         the history stays, until the prompt is twice as long as it was; then it is cut as before
@@ -42,7 +42,7 @@ class Repairs:
             self._rows[request] = log.chunks_of(request), log.sizes_of(request)
             pair = self._pairs.pair_of(request) if request in lost else None
             if pair is None or pair.change is not self._change:
-                pair = self._continued(request)
+                pair = self._continued(request) or (self._beside(request) if request in lost else None)
             if pair is not None and pair.other in self._rows:
                 self._rows[request] = self._mended(pair)
                 self._mended_rows.add(request)
@@ -53,15 +53,24 @@ class Repairs:
         other = self._pairs.continued(request)
         return self._pairs.beside(request, other, self._change) if other in self._mended_rows else None
 
+    def _beside(self, request: int) -> Pair | None:
+        """The prompt that has most of what this one lost, though the two differ in more than the fault."""
+        other = self._pairs.predecessor(request)
+        in_place = self._change is Change.CHANGED and other in self._rows
+        return self._pairs.beside(request, other, self._change) if in_place else None
+
     def _moved_back(self, pair: Pair) -> Row:
-        """As the earlier prompt up to where more than the fault differs, then what has changed, then the rest."""
+        """As the earlier prompt up to where more than the fault differs, then the rest, then what has changed.
+
+        An earlier prompt that is as it was sent becomes the same: it is the first of those that are mended.
+        """
         mine, sizes = self._pairs.log.chunks_of(pair.request), self._pairs.log.sizes_of(pair.request)
         ids, other_sizes = self._rows[pair.other]
         aligned = align(mine, sizes, ids, other_sizes)
         fresh = self._width if pair.other not in self._mended_rows else 0  # tokens that change, still at their place
         widest = max((self._short, *(pair.aligned.gap() if pair.aligned.kept else ())))
         place = there = aligned.common
-        front, behind = [(ids[:there], other_sizes[:there])], []
+        front, behind, other_behind = [(ids[:there], other_sizes[:there])], [], []
         for run in aligned.kept:
             gap = start_of(aligned.mine_ends, run.mine) - start_of(aligned.mine_ends, place)
             other_gap = start_of(aligned.other_ends, run.other) - start_of(aligned.other_ends, there)
@@ -73,9 +82,14 @@ class Repairs:
                 front.append(_piece(other_gap - fresh, *ids[there : run.other].tolist()))
             if changed := min(self._width, gap):
                 behind.append(_piece(changed, *mine[place : run.mine].tolist()))
+            if other_changed := min(fresh, other_gap):
+                other_behind.append(_piece(other_changed, *ids[there : run.other].tolist()))
             place, there = run.mine + run.chunks, run.other + run.chunks
             front.append((ids[run.other : there], other_sizes[run.other : there]))
-        return _joined([*front, *behind, (mine[place:], sizes[place:])])
+        if fresh:
+            self._rows[pair.other] = _joined([*front, (ids[there:], other_sizes[there:]), *other_behind])
+            self._mended_rows.add(pair.other)
+        return _joined([*front, (mine[place:], sizes[place:]), *behind])
 
     def _in_order(self, pair: Pair) -> Row:
         mine, sizes = self._pairs.log.chunks_of(pair.request), self._pairs.log.sizes_of(pair.request)

@@ -4,6 +4,7 @@ that is cut or compacted. Found by pairs, checked token by token, replayed as th
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,10 +16,7 @@ from quire.insight.findings.pairs import Group, Pairs
 from quire.insight.findings.repairs import DRIFT, Repairs
 from quire.trace.units import Int64
 
-LEAST_PAIRS = 8
 LEAST_AFFECTED = 0.25  # of an application's prompts that lost text
-LEAST_REQUESTS = 0.005  # of all
-LEAST_GAIN = 0.05  # of an application's prompt tokens
 REPLAYED = 4000  # requests
 COMPACTED, LEAST_SUMMARY = "compacted", 8  # tokens that stand for what was cut
 FEW_VARIANTS = 0.35  # different texts in one place: it is written in several ways
@@ -33,11 +31,22 @@ ADVICE: dict[str, str] = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class LeastFault:
+    """What is worth a finding."""
+
+    pairs: int = 8
+    requests: float = 0.005  # of all
+    gain: float = 0.05  # of an application's prompt tokens
+
+
 class TextFaults:
     """Findings in one log."""
 
-    def __init__(self, pairs: Pairs, capacity: int, fetch: Fetch, place: Place) -> None:
-        self._pairs, self._capacity, self._fetch, self._place = pairs, capacity, fetch, place
+    def __init__(
+        self, pairs: Pairs, capacity: int, fetch: Fetch, place: Place, least: LeastFault = LeastFault()
+    ) -> None:
+        self._pairs, self._capacity, self._fetch, self._place, self._least = pairs, capacity, fetch, place, least
 
     def find(self) -> list[Finding]:
         """The weightiest first."""
@@ -46,15 +55,15 @@ class TextFaults:
 
     def _finding(self, group: Group) -> Finding | None:
         log = self._pairs.log
-        if len(group.pairs) < LEAST_PAIRS or len(group.pairs) < LEAST_AFFECTED * group.looked:
+        if len(group.pairs) < self._least.pairs or len(group.pairs) < LEAST_AFFECTED * group.looked:
             return None
         lost = np.intersect1d(self._pairs.has_lost(), group.members)
-        if len(lost) < LEAST_REQUESTS * len(log):
+        if len(lost) < self._least.requests * len(log):
             return None
         exact = differences_of(group.pairs, self._fetch)
         kind = _kind_of(group.change, exact)
         before, after = self._gain(group, kind, exact.width)
-        if after - before < LEAST_GAIN:
+        if after - before < self._least.gain:
             return None
         name = self._name_of(group.members)
         first = group.pairs[0]
@@ -64,7 +73,7 @@ class TextFaults:
             kind, _text_of(group.change, kind, exact), ADVICE[kind],
             len(group.members) / len(log), len(lost) / len(group.members) * len(group.pairs) / group.looked,
             before, after, at_least(len(group.pairs), group.looked), name, exact.middle, message, lines,
-            {"tokens": exact.width},
+            int(log.lengths[group.members].sum()), {"tokens": exact.width},
         )  # fmt: skip
 
     def _gain(self, group: Group, kind: str, width: int) -> tuple[float, float]:

@@ -7,11 +7,10 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.records.identity import Scope
 from quire.insight.findings.alignment import LEAST_EQUAL
 from quire.insight.findings.finding import Finding, at_least
-from quire.insight.findings.memory import Rows, prefixes
-from quire.insight.findings.prompt_log import PromptLog
+from quire.insight.findings.memory import Rows, prefix_names
+from quire.insight.findings.prompt_log import PromptLog, dense, joined_scopes
 from quire.insight.findings.window import Window
 from quire.trace.units import Int32, Int64
 
@@ -33,22 +32,25 @@ PARTS = {
 }
 
 
-def split_caches(log: PromptLog, window: Window) -> list[Finding]:
-    """Equal prompts in scopes that differ in one part."""
-    if len(log.scope_list) < 2:
+def split_caches(log: PromptLog, window: Window, least: int = LEAST_REQUESTS) -> list[Finding]:
+    """Equal prompts in scopes that differ in one part, in `least` requests or more."""
+    if not log.scopes.any():
         return []
     plain = window.hits()
+    parts = log.scope_parts[window.requests]
     found: list[Finding] = []
     for part in PARTS:
-        joined = _without(log.scope_list, part)[window.scopes]
+        joined = joined_scopes(parts, [name for name in PARTS if name != part])
         if len(np.unique(joined)) == len(np.unique(window.scopes)):
             continue
         together = window.hits(joined)
         gains = np.maximum(together - plain, 0)
         beginnings = window.beginnings(joined)
         for beginning in _weightiest(beginnings, gains):
-            one = _split(log, window, part, beginnings == beginning, (plain, together))
-            found += [] if one is None else [one]
+            members = beginnings == beginning
+            if members.sum() >= least:
+                one = _split(log, window, part, members, (plain, together))
+                found += [] if one is None else [one]
     return found
 
 
@@ -63,7 +65,7 @@ def _split(
 ) -> Finding | None:
     before, after = (window.rate(one, members) for one in found)
     count = int(members.sum())
-    if after - before < LEAST_SPLIT or count < max(LEAST_REQUESTS, LEAST_SHARE * len(window)):
+    if after - before < LEAST_SPLIT or count < LEAST_SHARE * len(window):
         return None
     hurt = members & (found[1] - found[0] >= LEAST_EQUAL)
     what, advice = PARTS[part]
@@ -74,14 +76,8 @@ def _split(
     return Finding(
         part, text, advice, count / len(window), affected / count, before, after, at_least(affected, count),
         name_of(log, window.names[members]), 0, None, tuple(window.lines[np.flatnonzero(hurt)[:3]].tolist()),
-        {"scopes": scopes},
+        int(window.lengths[members].sum()), {"scopes": scopes},
     )  # fmt: skip
-
-
-def _without(scopes: list[Scope], part: str) -> Int32:
-    numbers: dict[Scope, int] = {}
-    joined = [Scope(**{name: None if name == part else getattr(scope, name) for name in PARTS}) for scope in scopes]
-    return np.array([numbers.setdefault(scope, len(numbers)) for scope in joined], np.int32)
 
 
 def name_of(log: PromptLog, names: Int32) -> str | None:
@@ -90,10 +86,15 @@ def name_of(log: PromptLog, names: Int32) -> str | None:
     return log.name_list[code] if count >= 0.5 * len(names) else None
 
 
+def _ends_and_beginnings(log: PromptLog) -> tuple[Int32, Int32]:
+    """Numbers for whole prompts, and for their first chunks."""
+    names = prefix_names(Rows(log.ids, log.sizes, log.starts, log.scopes))
+    return dense(names[log.starts[1:] - 1]), dense(names[log.starts[:-1]])
+
+
 def retries(log: PromptLog) -> list[Finding]:
     """Prompts that come again as they were, a few times and soon."""
-    numbers = prefixes(Rows(log.ids, log.sizes, log.starts, log.scopes))
-    ends = numbers[log.starts[1:] - 1]
+    ends, first_chunks = _ends_and_beginnings(log)
     order = np.lexsort((log.times, ends))
     same = np.diff(ends[order]) == 0
     gaps = np.diff(log.times[order])
@@ -104,7 +105,7 @@ def retries(log: PromptLog) -> list[Finding]:
     which = ends[order][1:]
     soon = (lasts - firsts)[which] <= min(LATEST, float(log.times[-1] - log.times[0]) / SPAN)
     sent = again & soon & (np.bincount(ends)[which] <= MOST_TRIES)
-    begins = numbers[log.starts[:-1]][order][1:]  # applications that ask the same again at any time do not count
+    begins = first_chunks[order][1:]  # applications that ask the same again at any time do not count
     most = int(begins.max()) + 1
     sent &= (np.bincount(begins[sent], minlength=most) >= MOSTLY * np.bincount(begins[again], minlength=most))[begins]
     again &= np.isin(begins, begins[sent])
@@ -123,7 +124,7 @@ def retries(log: PromptLog) -> list[Finding]:
         Finding(
             "retries", text, "Raise the client's timeout above the slowest answers, and wait longer before each try.",
             share, 1.0, 0.0, 0.0, at_least(count, int(again.sum())), name_of(log, log.names[which]), None, None,
-            tuple(log.lines[np.sort(which)[:3], 0].tolist()),
+            tuple(log.lines[np.sort(which)[:3], 0].tolist()), tokens,
             {"requests_saved": round(share, 4), "prompt_tokens_saved": tokens, "seconds_between": round(after, 3)},
         )
     ]  # fmt: skip

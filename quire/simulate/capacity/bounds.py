@@ -1,6 +1,7 @@
 """Bounds: what no fleet can be below, whatever its memory and its router. Plays nothing.
 
-    a first token    no sooner than its prompt's new tokens are computed on one worker that has nothing else to do
+    a first token    no sooner than its prompt's new tokens are computed on one worker that has nothing else to do, and
+                     than any step takes
     workers          no fewer than can compute all new tokens once, from the first arrival to the last first token
 
 New are tokens that stand behind no equal beginning of an earlier request: a cache that forgets nothing computes them.
@@ -35,7 +36,8 @@ def find_bounds(trace: Trace, settings: ReplaySettings, seconds: float, percent:
     in_time = floor((len(trace) - 1) * percent / 100) + 1  # at least so many: the others may be the longest
     work = int(np.sort(tokens)[:in_time].sum())
     window = settings.times(trace)[-1] + seconds
-    return Bounds(float(np.percentile(tokens, percent)) / rate, max(1, ceil(work / rate / window)))
+    alone = max(float(np.percentile(tokens, percent)) / rate, settings.pace.least)
+    return Bounds(alone, max(1, ceil(work / rate / window)))
 
 
 def new_tokens(trace: Trace) -> NDArray[np.int64]:

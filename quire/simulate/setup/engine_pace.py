@@ -1,8 +1,9 @@
 """Pace: how long a step takes, as a model. Nothing here is measured: rates go in, virtual seconds come out.
 
 step = max(up + compute, down)       compute = prompt tokens / prefill rate + one decode turn if any decodes
-up   = bytes onboarded / bandwidth   turn    = decode_ms + decode_ms_per_sequence x decoding sequences
-down = bytes offloaded / bandwidth   Pages must be up before they are read; links work both ways at once.
+up   = bytes onboarded / bandwidth             and at least the turn of one sequence: the weights are read for any
+down = bytes offloaded / bandwidth   turn    = decode_ms + decode_ms_per_sequence x decoding sequences
+Pages must be up before they are read; links work both ways at once.
 turns without a prompt = max(up + turns x turn, down)
 """
 
@@ -48,13 +49,19 @@ class Pace:
             return self.links[tier - 1]
         return DEFAULT_LINKS[min(tier, len(DEFAULT_LINKS)) - 1]
 
+    @property
+    def least(self) -> float:
+        """Seconds that any step takes: no first token comes sooner."""
+        return self.turn(1)
+
     def turn(self, num_decoding: int) -> float:
         """Seconds in which every decoding sequence makes one token."""
         return (self.decode_ms + self.decode_ms_per_sequence * num_decoding) / 1000
 
     def step(self, tokens: int, num_decoding: int, up: Sequence[int], down: Sequence[int]) -> float:
         """Seconds of a step: prompt tokens computed, sequences that decode besides, bytes moved by tier."""
-        compute = tokens / self.prefill_tokens_per_second + (self.turn(num_decoding) if num_decoding else 0.0)
+        compute = tokens / self.prefill_tokens_per_second
+        compute = compute + self.turn(num_decoding) if num_decoding else max(compute, self.least)
         return max(self.carry(up) + compute, self.carry(down))
 
     def decode(self, turns: int, num_decoding: int, up: Sequence[int], down: Sequence[int]) -> float:

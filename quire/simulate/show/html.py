@@ -17,6 +17,7 @@ from quire.simulate.show.svg import Axes, Plot, axes_of, draw
 
 Markup = NewType("Markup", str)
 TABLE_ROWS = 25  # of the numbers below a plot
+FEW_LABELS = 4  # of an axis, that have room on a narrow screen
 ICON = (  # as on the live page
     '<svg viewBox="0 0 32 32" aria-hidden="true"><rect x="2" y="2" width="28" height="28" rx="7" fill="#3b5bdb"/>'
     '<g fill="#fff"><rect x="8" y="8" width="7" height="7" rx="1.5"/>'
@@ -145,12 +146,12 @@ def _words(text: str) -> str:
 
 
 def _labels(plot: Plot, axes: Axes) -> str:
-    """Words below the axis; every second one gives way on a narrow screen."""
-    marks = []
+    """Words below the axis; of many every second one gives way on a narrow screen."""
+    marks, many = [], len(axes.x_ticks) > FEW_LABELS
     for nth, x in enumerate(axes.x_ticks):
         place = 100 * axes.across(x)
         kind = "first" if place < 3 else "last" if place > 97 else ""
-        marks.append(f'<span class="{kind}{" odd" if nth % 2 else ""}" style="left:{place:.2f}%">'
+        marks.append(f'<span class="{kind}{" odd" if many and nth % 2 else ""}" style="left:{place:.2f}%">'
                      f"{escape(plot.say_x(x))}</span>")  # fmt: skip
     return "".join(marks)
 

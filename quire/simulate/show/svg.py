@@ -14,7 +14,7 @@ from typing import Literal
 from quire.simulate.show.number_format import count_text, ticks, time_text, time_ticks
 
 WIDTH, HEIGHT = 1000.0, 100.0
-MARGIN = 0.03
+MARGIN = 0.06
 MAX_COLUMNS = 120  # places that answer to the pointer
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from quire.core.records.identity import Scope
-from quire.trace.logs.differences import PromptDifferences
+from quire.trace.logs.interruptions import PromptInterruptions
 from quire.trace.prompts.fields import Fields
 from quire.trace.prompts.prompt_maker import MadePrompt, PromptMaker
 from quire.trace.prompts.prompt_tokenizer import PromptTokenizer
@@ -30,7 +30,7 @@ class RequestMaker:
         self._key, self._size, self._hand_on = key, block_size, hand_on
         self._longest = min(LONGEST, MOST_BLOCKS * block_size)
         self._prompts = PromptMaker(log, tokenizer, self._finish, longest=self._longest, drop_tools=drop_tools)
-        self._differences = PromptDifferences(block_size)
+        self._interruptions = PromptInterruptions()
         self._scopes: set[bytes] = set()
         self.counts = self._prompts.counts
 
@@ -58,7 +58,7 @@ class RequestMaker:
         self.counts["tokens"] += len(tokens)
         if len(self._scopes) < MOST_SCOPES:
             self._scopes.add(scope.key)
-        interrupted = self._differences.add(tokens, scope)
+        interrupted = self._interruptions.add(tokens)
         ids = self._key.hash_ids(tokens, self._size, scope)
         name = None if scope == PLAIN else self._key.scope_id(scope)
         session = None if one.logged.session is None else self._key.session_id(one.logged.session, scope)
@@ -74,5 +74,4 @@ class RequestMaker:
         for name in ("without output", "unusable", "other length", "tools dropped"):
             if self.counts[name]:
                 facts[name.replace(" ", "_")] = self.counts[name]
-        compared = self._differences.summary()
-        return {**facts, "compared": compared} if compared else facts
+        return facts

@@ -28,13 +28,18 @@ SINCE_EPOCH = {"s": (1e8, 1e11), "ms": (1e11, 1e14), "us": (1e14, 1e17), "ns": (
 class ArrivalTimes:
     """Reads one time per line."""
 
-    def __init__(self, field: str | None = None, unit: str | None = None, rate: float | None = None) -> None:
-        self._field, self._unit, self._rate = field, unit, rate
+    def __init__(
+        self, field: str | None = None, unit: str | None = None, rate: float | None = None, *, needed: bool = True
+    ) -> None:
+        self._field, self._unit, self._rate, self._needed = field, unit, rate, needed
+        self.are_known = True  # else the log has none, nobody named a rate, and lines are a second apart
         self._given = unit is not None
         self._count = 0
 
     def read(self, fields: Fields) -> float:
         """Milliseconds."""
+        if self._field is None and self._rate is None and not self._needed and _found(fields) is None:
+            self._rate, self.are_known = 1.0, False
         if self._rate is not None:
             time = self._count * 1000 / self._rate
             if time > LATEST:
@@ -45,6 +50,10 @@ class ArrivalTimes:
             return time
         if self._field is None:
             self._field = _found(fields)
+        if self._field is None:
+            raise Wrong(
+                "it has no time that is known by name", "name its field: --time-field; or give arrivals: --rate"
+            )
         value = at(fields, self._field)
         if value is None:
             raise Wrong(f"it has no time: the field {self._field!r} is not there", "add it, or pass --skip-bad")
@@ -77,7 +86,7 @@ class ArrivalTimes:
         return number * UNITS[self._unit]
 
 
-def _found(fields: Fields) -> str:
+def _found(fields: Fields) -> str | None:
     """The field with the time."""
     for place in PLACES:
         inner = at(fields, place)
@@ -85,7 +94,7 @@ def _found(fields: Fields) -> str:
             value = inner.get(name)
             if _number(value) is not None or (isinstance(value, str) and _iso(value) is not None):
                 return f"{place}.{name}" if place else name
-    raise Wrong("it has no time that is known by name", "name its field: --time-field; or give arrivals: --rate")
+    return None
 
 
 def _number(value: Any) -> float | None:

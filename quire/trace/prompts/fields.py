@@ -28,8 +28,10 @@ def kind_of(value: Any) -> str:
 
 def at(fields: Any, path: str) -> Any:
     """What stands at a place such as "response.usage"; None where nothing does."""
-    for name in path.split(".") if path else ():
-        fields = fields.get(name) if isinstance(fields, dict) else None
+    if path:
+        for name in path.split(".") if "." in path else (path,):
+            if not isinstance(fields, dict) or (fields := fields.get(name)) is None:
+                return None
     return fields
 
 

@@ -38,7 +38,6 @@ class LoggedPrompt:
     time: float  # s
     scope: Scope = PLAIN
     name: str | None = None  # of its application or tenant, if the log has one
-    session: int | str | None = None
     line: int = 0  # where it stands
     place: int = 0  # among the prompts of its line
 
@@ -52,11 +51,11 @@ class LogOptions:
     time_unit: str | None = None
     rate: float | None = None
     scope_fields: tuple[str, ...] = ()
-    session_field: str | None = None
     name_field: str | None = None  # None: one of the usual ones
     skip_bad: bool = False
     limit: int | None = None
     drop_tools: bool = False
+    times_needed: bool = True  # else a log without any is read as well
 
 
 @dataclass(slots=True)
@@ -67,6 +66,7 @@ class LogFile:
     options: LogOptions = LogOptions()
     skipped: list[TraceError] = field(default_factory=list)
     num_skipped: int = 0
+    has_times: bool = True  # as far as it was read
     _opened: PromptTokenizer | None = None
 
     @property
@@ -83,9 +83,7 @@ class LogFile:
                 yield made
                 continue
             logged = made.logged
-            yield LoggedPrompt(
-                made.tokens, logged.time_ms / 1000, logged.scope, logged.name, logged.session, made.line, made.place
-            )
+            yield LoggedPrompt(made.tokens, logged.time_ms / 1000, logged.scope, logged.name, made.line, made.place)
 
     def tokenizer(self) -> PromptTokenizer:
         """That of the folder that was named."""
@@ -100,16 +98,17 @@ class LogFile:
     def log(self) -> RequestLog:
         """What reads a line."""
         options = self.options
-        times = ArrivalTimes(options.time_field, options.time_unit, options.rate)
+        times = ArrivalTimes(options.time_field, options.time_unit, options.rate, needed=options.times_needed)
         names = APPLICATIONS if options.name_field is None else (options.name_field,)
-        return RequestLog(times, options.scope_fields, options.session_field, names)
+        return RequestLog(times, options.scope_fields, None, names)
 
     def _made(
         self, lines: Collection[int] | None, passed: Callable[[int], None] | None
     ) -> Iterator[MadePrompt | LoggedPrompt]:
         ready: list[MadePrompt] = []
         options = self.options
-        maker = PromptMaker(self.log(), self.tokenizer, ready.append, drop_tools=options.drop_tools, answers=False)
+        log = self.log()
+        maker = PromptMaker(log, self.tokenizer, ready.append, drop_tools=options.drop_tools, answers=False)
         count = number = 0
         with open_lines(self.path, LONGEST_LOG_LINE, passed=passed) as texts:
             for number, text in enumerate(self._texts(texts), 1):
@@ -119,6 +118,7 @@ class LogFile:
                     yield from self._parts(kind, lines)
                     return
                 count += self._line(maker, text, number, lines is not None)
+                self.has_times = log.times.are_known
                 yield from _taken(ready)
                 if lines is None and options.limit is not None and count >= options.limit:
                     break
@@ -161,7 +161,7 @@ class LogFile:
         ids = TokenIds(trace)
         for one in trace:
             if lines is None or one.line in lines:
-                yield LoggedPrompt(ids.prompt(one), one.time, one.scope, None, one.session, one.line)
+                yield LoggedPrompt(ids.prompt(one), one.time, one.scope, None, one.line)
 
 
 def _taken(ready: list[MadePrompt]) -> list[MadePrompt]:

@@ -1,0 +1,43 @@
+"""prompt_source: what `quire lint` and `quire diff` read: recorded requests, or a template with example data."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import replace
+
+from quire import InputError
+from quire.cli.arguments import CommandParser
+from quire.cli.prompts.log_options import add_log_options, log_options
+from quire.core.records.errors import say
+from quire.trace.prompts.logged_prompts import LogFile
+from quire.trace.prompts.message_places import message_at
+from quire.trace.prompts.template_prompts import ENDINGS, TemplateFile
+
+Source = LogFile | TemplateFile
+
+
+def add_source_options(parser: CommandParser) -> None:
+    """How prompts are read."""
+    parser.add_argument("--data", metavar="FILE",
+                        help="the prompts are a Jinja template's: example data for it, an object per line")  # fmt: skip
+    parser.add_argument("--allow", type=float, default=0.0, metavar="TOKENS",
+                        help="tokens per request that may be lost with exit status 0 (0)")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    add_log_options(parser)
+
+
+def open_source(path: str, options: Namespace, tokenizer: str | None) -> Source:
+    """A log, or a template if there is data for one."""
+    settings = log_options(options)
+    if options.data is not None:
+        return TemplateFile(path, options.data, tokenizer)
+    if path.endswith(ENDINGS):
+        raise InputError(say(f"template {path!r}", "there is no data to fill it with", "pass --data FILE"))
+    return LogFile(path, replace(settings, tokenizer=tokenizer, times_needed=False))
+
+
+def named_place(source: Source, line: int, place: int, token: int) -> str | None:
+    """Where a token of a prompt is, in words."""
+    if isinstance(source, TemplateFile):
+        return source.place_of(line, token)
+    return message_at(source, line, place, token) if source.again else None

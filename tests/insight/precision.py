@@ -1,0 +1,192 @@
+"""How precise findings are, on logs of text_worlds.py: python -m tests.insight.precision.
+
+Half of the faulty logs have one fault, half two. A fault is named if one finding has its kind and looks at its
+requests; any other finding is wrong.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from quire.insight.findings.find import FindOptions, LogFindings, find_findings
+from quire.insight.findings.finding import Finding
+from quire.insight.findings.prompt_log import LogReader
+from quire.insight.prompt_diff import reuse_of
+from quire.simulate import ReplaySettings, replay
+from quire.simulate.setup.replay_settings import Memory
+from quire.trace.read.trace import Trace, TraceRequest
+from quire.trace.units import Int32
+
+from .text_worlds import FAULTS, PAIRS, TextWorld, text_worlds
+
+REQUESTS = 500
+
+
+@dataclass
+class Judged:
+    """What was found in one log."""
+
+    world: TextWorld
+    named: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+
+def judge(world: TextWorld) -> Judged:
+    """Each finding beside what was planted."""
+    found, judged = found_in(world), Judged(world)
+    left = list(found.findings)
+    for fault, service in world.faults.items():
+        place = world.place(fault)
+        for one in left:
+            services = {world.letters[line - 1].service for line in one.examples}
+            right = one.kind in FAULTS[fault] and (one.kind == "blocks" or services == {service})
+            if right and (place is None or (one.token is not None and abs(one.token - place) <= 4)):
+                left.remove(one)
+                judged.named.append(fault)
+                break
+        else:
+            judged.missed.append(fault)
+    judged.wrong = [f"{one.kind} at token {one.token}: {one.text}" for one in left]
+    return judged
+
+
+def found_in(world: TextWorld) -> LogFindings:
+    """What the detectors say."""
+    reader = LogReader()
+    for prompt in world.prompts():
+        reader.add(prompt)
+
+    def fetch(numbers: Sequence[int]) -> dict[int, Int32]:
+        return {number: np.asarray(world.tokens[number]) for number in numbers}
+
+    return find_findings(reader.finish(), FindOptions(world.memory, world.block_size), fetch, lambda *_: None)
+
+
+def drawn(faults: tuple[str, ...], number: int, requests: int = REQUESTS, planted: bool = True) -> TextWorld:
+    """The number-th log with these faults, the same each time."""
+    kept: list[TextWorld] = []
+
+    @seed(number)
+    @settings(max_examples=2, database=None, deadline=None, phases=[Phase.generate],
+              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @given(st.data())
+    def draw(data: st.DataObject) -> None:
+        if len(kept) < 2:
+            kept.append(data.draw(text_worlds(faults, requests, planted)))
+
+    draw()
+    return kept[-1]  # the first is Hypothesis' simplest
+
+
+def faulty(count: int) -> Iterator[tuple[str, ...]]:
+    """Which faults each log has: one or two in turn, all of them as often."""
+    names = list(FAULTS)
+    for number in range(count):
+        yield (names[number // 2 % len(names)],) if number % 2 else PAIRS[number // 2 % len(PAIRS)]
+
+
+def reused(world: TextWorld, which: Sequence[int], block_size: int = 16) -> float:
+    """Of the tokens of some services, by a comparison block by block in which nothing is forgotten."""
+    prompts = [one for one, letter in zip(world.prompts(), world.letters, strict=True) if letter.service in which]
+    found = reuse_of(prompts, block_size)
+    return sum(one.tokens for one in found) / sum(len(one.prompt.tokens) for one in found)
+
+
+def replayed(world: TextWorld, which: Sequence[int], memory: int) -> float:
+    """Tokens saved of these services' prompts, by `quire.simulate` in a cache of so many tokens with an LRU order."""
+    ids: dict[bytes, int] = {}
+    asked: list[TraceRequest] = []
+    for letter, tokens in zip(world.letters, world.tokens, strict=True):
+        if letter.service in which:
+            ends = range(16, len(tokens) + 16, 16)
+            parts = [ids.setdefault(tokens[end - 16 : end].tobytes(), len(ids)) for end in ends]
+            sizes = np.array([min(16, len(tokens) - end + 16) for end in ends], np.int64)
+            asked.append(
+                TraceRequest(len(asked), letter.time * 100, np.array(parts, np.int64), len(tokens), 1, counts=sizes)
+            )
+    blocks = (Memory("device", blocks=(memory // 16,)),)
+    settings = ReplaySettings(tiers=blocks, block_size=16, eviction="lru", batch=1, token_budget=None, max_chunk=None)
+    found = replay(Trace("a log", asked), settings)
+    return float(found.tokens_saved)
+
+
+def gain_of(fault: str, number: int, requests: int = REQUESTS) -> tuple[Judged, Finding | None, float, float]:
+    """One log with one fault: what is said of it, and the hit rates that its requests have with and without it."""
+    judged, clean = judge(drawn((fault,), number, requests)), drawn((fault,), number, requests, False)
+    world = judged.world
+    said = [one for one in found_in(world).findings if one.kind in FAULTS[fault]]
+    one = said[0] if len(said) == 1 else None
+    if fault in ("crawler", "batch"):
+        others = [service.number for service in world.services if service.number]
+        tokens = sum(len(tokens) for tokens, letter in zip(world.tokens, world.letters, strict=True) if letter.service)
+        every = [service.number for service in world.services]
+        before, after = (replayed(world, which, world.memory) / tokens for which in (every, others))
+        return judged, one, before, after
+    if fault == "blocks":
+        size = 256 if one is None else one.facts["block_size"]
+        return judged, one, reused(world, [0], 256), reused(world, [0], size)
+    return judged, one, reused(world, [0]), reused(clean, [0])
+
+
+def fifteen() -> None:
+    """A log for each fault, with its place and its gain beside what a comparison says."""
+    for number, fault in enumerate(FAULTS):
+        judged, one, before, after = gain_of(fault, 2000 + number)
+        place = judged.world.place(fault)
+        head = f"| {fault} | {'' if place is None else place} | "
+        if one is None:
+            print(f"{head} not named | | {before:.1%} -> {after:.1%} |", flush=True)
+        else:
+            token = "" if one.token is None else one.token
+            print(
+                f"{head}{one.kind} | {token} | {one.before:.1%} -> {one.after:.1%} | {before:.1%} -> {after:.1%} |",
+                flush=True,
+            )
+
+
+def main() -> int:
+    """Draw, judge, print the table."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--clean", type=int, default=20)
+    parser.add_argument("--faulty", type=int, default=40)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first")
+    parser.add_argument("--fifteen", action="store_true", help="a log for each fault: place and gain")
+    options = parser.parse_args()
+    if options.fifteen:
+        fifteen()
+        return 0
+    planted, named, wrong = Counter[str](), Counter[str](), 0
+    whole = 0
+    for number in range(options.clean):
+        judged = judge(drawn((), options.first + number))
+        wrong += len(judged.wrong)
+        for text in judged.wrong:
+            print(f"clean {number}, {judged.world}: wrong: {text}", flush=True)
+    clean_wrong = wrong
+    for number, faults in enumerate(faulty(options.faulty)):
+        judged = judge(drawn(faults, 1000 + options.first + number))
+        planted.update(faults)
+        named.update(judged.named)
+        wrong += len(judged.wrong)
+        whole += not judged.missed and not judged.wrong
+        for text in [*(f"missed: {one}" for one in judged.missed), *(f"wrong: {one}" for one in judged.wrong)]:
+            print(f"faulty {number}, {judged.world}: {text}", flush=True)
+    print(f"| clean logs | {options.clean} | findings | {clean_wrong} |")
+    for fault, count in planted.items():
+        print(f"| {fault} | {count} | {named[fault]} |")
+    total = sum(named.values())
+    print(f"named {total} of {planted.total()}, wrong {wrong}; logs with all named and none wrong: {whole}")
+    print(f"precision {total / max(total + wrong, 1):.1%}, recall {total / max(planted.total(), 1):.1%}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

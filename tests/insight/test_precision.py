@@ -1,0 +1,37 @@
+"""Findings on logs of text: none where nothing is wrong, what was planted at its place, with the gain that it has.
+
+The whole table is made by `python -m tests.insight.precision`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.effort import cases
+
+from .precision import drawn, faulty, gain_of, judge
+
+SMALL = 200  # requests
+
+
+@pytest.mark.parametrize("number", range(cases(4, 20)))
+def test_nothing_is_wrong_with_a_clean_log(number: int) -> None:
+    judged = judge(drawn((), number, SMALL))
+    assert judged.wrong == [], judged.world
+
+
+@pytest.mark.parametrize(("fault", "place"), [("clock", 2), ("hash in front", 0), ("examples in any order", None)])
+def test_a_fault_has_its_place_and_the_gain_that_a_comparison_has(fault: str, place: int | None) -> None:
+    judged, one, before, after = gain_of(fault, 2000, SMALL)
+    assert one is not None and judged.named == [fault] and judged.wrong == []
+    assert one.before == pytest.approx(before, abs=0.05) and one.after == pytest.approx(after, abs=0.08)
+    if place is not None:
+        planted = judged.world.place(fault)
+        assert planted is not None and one.token is not None and 0 <= one.token - planted <= place + 2
+
+
+@pytest.mark.long
+def test_of_forty_logs_with_one_or_two_faults_thirty_six_have_all_of_them_named_and_none_has_another() -> None:
+    found = [judge(drawn(faults, 1000 + number)) for number, faults in enumerate(faulty(40))]
+    assert sum(not one.missed and not one.wrong for one in found) >= 36
+    assert sum(len(one.wrong) for one in found) == 0

@@ -1,0 +1,299 @@
+"""Logs as services write them: stock phrases, files, passages and tools, drawn by Hypothesis. Knows no detector.
+
+Unlike in prompt_worlds.py words are as unevenly common as in a language, the same passages and files stand in many
+prompts at any place though nothing is wrong, and a token is a piece of text: white space changes tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from zlib import crc32
+
+import numpy as np
+from hypothesis import strategies as st
+
+from quire.core.records.identity import Scope
+from quire.trace.prompts.logged_prompts import LoggedPrompt
+from quire.trace.units import Int32
+
+PIECE = re.compile(r"[^\W\d]{1,6}|\d{1,3}|\s|[^\w\s]")
+STOCK = (
+    "Thank you for your question.",
+    "Here is what I found:",
+    "Let me know if you need anything else.",
+    "Best regards,",
+)
+PLAIN = Scope()
+KINDS = ("helpdesk", "coder", "search", "examples", "summaries", "evaluation", "mail")
+TEXT = {  # fault -> kinds that can have it, and what it may be called
+    "clock": (("helpdesk", "coder", "examples", "evaluation", "mail"), {"changed"}),
+    "hash in front": (("helpdesk", "coder", "examples"), {"changed"}),
+    "id in tools": (("coder",), {"changed"}),
+    "tools in any order": (("coder",), {"order"}),
+    "examples in any order": (("examples",), {"order"}),
+    "blanks at line ends": (("coder", "examples"), {"drift", "changed"}),
+    "two versions of the client": (("helpdesk", "coder"), {"drift", "changed"}),
+    "sliding history": (("helpdesk",), {"cut"}),
+    "summary for history": (("helpdesk",), {"compacted", "cut"}),
+}
+TRAFFIC = {
+    "salt": (("helpdesk", "examples", "coder"), {"salt"}),
+    "adapter": (("examples", "coder"), {"lora"}),
+    "retries": (("helpdesk", "search", "mail"), {"retries"}),
+    "crawler": (("summaries",), {"flush"}),
+    "batch": (("summaries",), {"flood"}),
+    "blocks": (("examples",), {"blocks"}),
+}
+FAULTS = {name: told for name, (_, told) in (TEXT | TRAFFIC).items()}
+PAIRS = (
+    ("clock", "salt"), ("tools in any order", "retries"), ("sliding history", "id in tools"),
+    ("blanks at line ends", "adapter"), ("hash in front", "crawler"), ("summary for history", "examples in any order"),
+    ("clock", "two versions of the client"), ("salt", "batch"), ("retries", "hash in front"),
+    ("sliding history", "tools in any order"),
+)  # fmt: skip
+
+
+def pieces(text: str) -> Int32:
+    """Its tokens."""
+    return np.array([crc32(one.encode()) & 0x7FFFFFFF for one in PIECE.findall(text)], np.int32)
+
+
+class Language:
+    """Sentences of words of which few are common."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        letters = "aeioulnrstdkmpvbgh"
+        self._words = ["".join(self.dice.choices(letters, k=self.dice.randint(2, 9))) for _ in range(4000)]
+        self._weights = [1 / (place + 3) for place in range(len(self._words))]
+
+    def sentence(self) -> str:
+        if self.dice.random() < 0.06:
+            return self.dice.choice(STOCK)
+        some = self.dice.choices(self._words, self._weights, k=self.dice.randint(5, 16))
+        return " ".join(some).capitalize() + self.dice.choice([".", ".", ".", "?", ";"])
+
+    def text(self, sentences: int) -> str:
+        lines = [self.sentence() for _ in range(max(sentences, 1))]
+        return "".join(line + ("\n" if self.dice.random() < 0.2 else " ") for line in lines)
+
+    def code(self, lines: int) -> str:
+        names = self.dice.choices(self._words, self._weights, k=2 * lines)
+        indents = self.dice.choices(["    ", "        ", ""], k=lines)
+        return "".join(f"{indent}{names[n]} = {names[-n - 1]}({n})\n" for n, indent in enumerate(indents))
+
+    def hexadecimal(self) -> str:
+        return f"{self.dice.getrandbits(64):016x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One request, as it was sent."""
+
+    time: float
+    text: str
+    service: int
+    scope: Scope = PLAIN
+
+
+@dataclass
+class Service:
+    """What one application writes."""
+
+    number: int
+    kind: str
+    language: Language
+    length: int  # sentences of its system prompt
+    fault: str | None
+    depth: float  # where in the system prompt its fault stands
+    talks: list[list[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        tongue = self.language
+        self.system = [tongue.sentence() + "\n" for _ in range(self.length)]
+        self.place = int(self.depth * (self.length - 1))
+        self.shelf = [tongue.text(tongue.dice.randint(6, 14)) for _ in range(60)]  # passages, examples, profiles
+        self.files = [tongue.code(tongue.dice.randint(8, 30)) for _ in range(25)]
+        self.tools = [
+            {"name": f"tool_{n}", "description": tongue.text(3), "parameters": {"a": tongue.sentence(), "b": "string"}}
+            for n in range(tongue.dice.randint(4, 9))
+        ]
+        self.front: dict[int, int] = {}
+        self.notes: dict[int, str] = {}
+        self.clock = 0
+
+    def write(self) -> str:
+        """The next prompt."""
+        body: dict[str, Callable[[], str]] = {
+            "helpdesk": self._helpdesk, "coder": self._coder, "search": self._search, "examples": self._examples,
+            "summaries": lambda: "Text:\n" + self.language.text(self.language.dice.randint(20, 60)),
+            "evaluation": lambda: self.shelf[min(int(self.language.dice.expovariate(0.25)), 59)],
+            "mail": lambda: f"Signature: {self._one(self.shelf)}\nDraft: {self.language.text(8)}",
+        }  # fmt: skip
+        text = self._head() + body[self.kind]()
+        if self.fault == "two versions of the client" and self.language.dice.random() < 0.5:
+            text = text.replace("### ", "## ").replace("Rules:", "Rules of the house:")
+        return text
+
+    def _one(self, shelf: list[str]) -> str:
+        return self.language.dice.choice(shelf)
+
+    def _head(self) -> str:
+        lines = ["### Rules:\n", *self.system]
+        self.clock += self.language.dice.randint(20, 90)
+        if self.fault == "clock":
+            minutes, seconds = divmod(self.clock, 60)
+            lines.insert(1 + self.place, f"It is {minutes // 60 % 24:02}:{minutes % 60:02}:{seconds:02} now.\n")
+        if self.fault == "hash in front":
+            lines.insert(0, f"x-request: {self.language.hexadecimal()}\n")
+        if self.fault == "blanks at line ends":
+            for place in self.language.dice.sample(range(len(lines)), 3):
+                lines[place] = lines[place].replace("\n", " \n")
+        return "".join(lines)
+
+    def _helpdesk(self) -> str:
+        which, talk = self._talk(14)
+        talk.append(f"### User: {self.language.text(self.language.dice.randint(1, 4))}\n")
+        talk.append("")  # its answer comes later
+        shown = talk
+        if self.fault in ("sliding history", "summary for history") and len(talk) - self.front.get(which, 0) > 10:
+            self.front[which] = self.front.get(which, 0) + 4
+            if self.fault == "summary for history":
+                self.notes[which] = f"So far: {self.language.text(4)}\n"
+        shown = talk[self.front.get(which, 0) :]
+        return self.notes.get(which, "") + "".join(shown) + "### Assistant:"
+
+    def _talk(self, most: int) -> tuple[int, list[str]]:
+        """One of those that go on; its last answer is there now."""
+        dice = self.language.dice
+        if not self.talks:
+            self.talks = [[] for _ in range(dice.randint(4, 10))]
+        which = dice.randrange(len(self.talks))
+        talk = self.talks[which]
+        if talk and (len(talk) > 2 * most or dice.random() < 0.05):
+            talk.clear()
+            self.front.pop(which, None)
+            self.notes.pop(which, None)
+        if talk:
+            talk[-1] = f"### Assistant: {self.language.text(dice.randint(2, 5))}\n"
+        return which, talk
+
+    def _coder(self) -> str:
+        tools = [json.dumps(tool) + "\n" for tool in self.tools]
+        if self.fault == "id in tools":
+            tools[1] = tools[1].replace('"string"', f'"{self.language.hexadecimal()}"')
+        if self.fault == "tools in any order":
+            self.language.dice.shuffle(tools)
+        _, talk = self._talk(10)
+        if not talk:
+            talk += [f"### User: {self.language.text(3)}\n", ""]
+        else:  # it reads a file, which it or another talk may have read before
+            talk += [f"### Tool: {self._one(self.files)}\n", ""]
+        return "".join(tools) + "".join(talk)
+
+    def _search(self) -> str:
+        dice = self.language.dice
+        chosen: list[int] = []
+        while len(chosen) < 4:
+            place = min(int(dice.expovariate(0.12)), len(self.shelf) - 1)
+            chosen += [place] if place not in chosen else []
+        return (
+            "".join(f"[{n}] {self.shelf[one]}\n" for n, one in enumerate(chosen)) + f"Question: {self.language.text(1)}"
+        )
+
+    def _examples(self) -> str:
+        count = 0 if self.length == 3 else 7
+        chosen = list(range(count))
+        if self.fault == "examples in any order":
+            self.language.dice.shuffle(chosen)
+        return "".join(f"Example: {self.shelf[one]}\n" for one in chosen) + f"Item: {self.language.text(3)}"
+
+
+@dataclass(repr=False)
+class TextWorld:
+    """A log, and which service has which fault."""
+
+    services: list[Service]
+    letters: list[Letter]
+    faults: dict[str, int]
+    block_size: int = 16
+    memory: int = 1_800_000
+
+    def __post_init__(self) -> None:
+        self.letters.sort(key=lambda one: one.time)
+        known: dict[str, Int32] = {}
+        self.tokens = [known.setdefault(one.text, pieces(one.text)) for one in self.letters]
+
+    def __repr__(self) -> str:
+        made = ", ".join(f"{one.kind} ({one.fault or 'clean'})" for one in self.services)
+        return f"TextWorld({len(self.letters)} requests: {made})"
+
+    def prompts(self) -> Iterator[LoggedPrompt]:
+        for line, (letter, tokens) in enumerate(zip(self.letters, self.tokens, strict=True), 1):
+            yield LoggedPrompt(tokens, letter.time, letter.scope, None, line)
+
+    def place(self, fault: str) -> int | None:
+        """The token at which it begins, if that is the same in each request."""
+        service = self.services[self.faults[fault]]
+        before = {
+            "clock": "".join(["### Rules:\n", *service.system[: service.place]]) + "It is ",
+            "hash in front": "x-request: ",
+        }  # fmt: skip
+        return len(pieces(before[fault])) if fault in before else None
+
+
+@st.composite
+def text_worlds(draw: st.DrawFn, faults: tuple[str, ...], requests: int, planted: bool = True) -> TextWorld:
+    """One to three services that are as they should be, beside one for each fault, or as it would be without."""
+    language = Language(draw(st.integers(0, 1 << 30)))
+    kinds: list[tuple[str, str | None]] = [(draw(st.sampled_from((TEXT | TRAFFIC)[one][0])), one) for one in faults]
+    if "blocks" not in faults:
+        kinds += [(draw(st.sampled_from(KINDS)), None) for _ in range(draw(st.integers(1, 3)))]
+    services = [
+        Service(
+            n,
+            kind,
+            language,
+            3 if fault == "blocks" else draw(st.integers(8, 60)),
+            fault if planted else None,
+            draw(st.floats(0, 0.7)),
+        )
+        for n, (kind, fault) in enumerate(kinds)
+    ]
+    weights = [draw(st.floats(0.6, 1.4)) for _ in services]
+    letters, now = list[Letter](), 0.0
+    for _ in range(requests):
+        now += language.dice.expovariate(0.5)
+        service = language.dice.choices(services, weights)[0]
+        letters.append(Letter(now, service.write(), service.number))
+    world = TextWorld(services, letters, {fault: n for n, fault in enumerate(faults)})
+    for fault, number in world.faults.items() if planted else ():
+        world = _with_traffic(world, fault, number, language)
+    world.block_size = 256 if "blocks" in faults else 16
+    return world
+
+
+def _with_traffic(world: TextWorld, fault: str, number: int, language: Language) -> TextWorld:
+    dice, letters = language.dice, world.letters
+    mine = [one for one in letters if one.service == number]
+    others = [one for one in letters if one.service != number]
+    memory = world.memory
+    if fault == "salt":
+        mine = [replace(one, scope=Scope(salt=language.hexadecimal())) for one in mine]
+    elif fault == "adapter":
+        mine = [replace(one, scope=Scope(lora=f"user {dice.randrange(len(mine) // 4)}")) for one in mine]
+    elif fault == "retries":
+        mine += [replace(one, time=one.time + dice.uniform(2, 9)) for one in dice.sample(mine, len(mine) // 4)]
+    elif fault in ("crawler", "batch"):
+        mean = sum(len(tokens) for tokens in world.tokens) / len(letters)
+        span = letters[-1].time
+        mine = [
+            replace(one, text=one.text + language.text(int(mean * 8 / 13)), time=span * (0.3 + 0.12 * dice.random())
+                    if fault == "batch" else one.time) for one in mine
+        ]  # fmt: skip
+        memory = int(mean * 25)
+    return TextWorld(world.services, others + mine, world.faults, world.block_size, memory)
