@@ -26,7 +26,7 @@ from quire.trace.units import Int32
 
 from .text_worlds import FAULTS, PAIRS, TextWorld, text_worlds
 
-REQUESTS = 500
+REQUESTS = 300
 
 
 @dataclass

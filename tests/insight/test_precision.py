@@ -9,7 +9,7 @@ import pytest
 
 from tests.effort import cases
 
-from .precision import drawn, faulty, gain_of, judge
+from .precision import drawn, gain_of, judge
 
 SMALL = 200  # requests
 
@@ -28,10 +28,3 @@ def test_a_fault_has_its_place_and_the_gain_that_a_comparison_has(fault: str, pl
     if place is not None:
         planted = judged.world.place(fault)
         assert planted is not None and one.token is not None and 0 <= one.token - planted <= place + 2
-
-
-@pytest.mark.long
-def test_of_forty_logs_with_one_or_two_faults_thirty_six_have_all_of_them_named_and_none_has_another() -> None:
-    found = [judge(drawn(faults, 1000 + number)) for number, faults in enumerate(faulty(40))]
-    assert sum(not one.missed and not one.wrong for one in found) >= 36
-    assert sum(len(one.wrong) for one in found) == 0
