@@ -199,7 +199,9 @@ class DeadlineSide:
             if work is not None:
                 part = prompt_work(work.span.start, work.span.end)
                 tokens, attended, count = tokens + part.tokens, attended + part.attended, count + 1
-        self._step = StepWork(tokens, attended, len(turn.works) - count + len(turn.rows), float(self._progress.computed.sum()))
+        self._step = StepWork(
+            tokens, attended, len(turn.works) - count + len(turn.rows), float(self._progress.computed.sum())
+        )
 
     def begin_step(self) -> None:
         """The one before is over, whether another follows or not: so long did it take, if it computed anything."""
