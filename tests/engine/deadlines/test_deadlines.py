@@ -195,17 +195,18 @@ def test_no_more_than_a_share_is_held() -> None:
     assert not engine.cache.open_finds()
 
 
-def test_holds_go_before_anyone_loses_its_pages() -> None:
-    """One decodes alone and needs every page: what is held for others is given up, and it is not preempted."""
-    engine = timed(20, max_sequences=1, max_length=156)
+@pytest.mark.parametrize(("pages", "rows", "length"), [(20, 1, 138), (22, 2, 64)])
+def test_holds_go_before_anyone_loses_its_pages(pages: int, rows: int, length: int) -> None:
+    """One decodes alone and needs every page, or two do: what is held for another goes, and none is preempted."""
+    engine = timed(pages, max_sequences=rows, max_length=156)
     finish_one(engine, words(0, 32))
-    alone = engine.submit(words(100, 16), plain(138))
+    runs = [engine.submit(words(100 + 40 * nth, 16), plain(length)) for nth in range(rows)]
     step(engine)
     waits = engine.submit([*words(0, 32), 17], plain(1), ttft=60.0)
     assert side_of(engine).holds.num_pages == 4
     finish(engine)
-    assert side_of(engine).holds.num_given_up == 1 and alone.num_preemptions == 0
-    assert_exact("llama", [alone, waits])
+    assert side_of(engine).holds.num_given_up == 1 and not any(run.num_preemptions for run in runs)
+    assert_exact("llama", [*runs, waits])
     engine.close()
 
 

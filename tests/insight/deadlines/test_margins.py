@@ -41,6 +41,17 @@ def test_the_share_is_kept(share: float) -> None:
     assert sum(map(len, margins._late)) <= 2 * CLASSES * KEPT
 
 
+def test_bounds_that_break_together_widen_all() -> None:
+    """It takes longer and longer: what was seen is always less than what comes, and the share is kept all the same."""
+    margins, kept = Margins(0.9, Clock()), 0
+    for nth in range(2000):
+        late = 0.5 + nth / 200
+        in_time = late <= margins.margin(1)
+        kept += in_time
+        margins.note(1, late, kept=in_time)
+    assert kept / 2000 >= 0.9
+
+
 def test_before_anything_is_known() -> None:
     margins = Margins(0.95, Clock())
     assert margins.margin(1) == FIRST
