@@ -1,4 +1,4 @@
-"""What the site makes of a page besides Markdown: help texts, links out of docs/, without the lines that are for readers
+"""What the site makes of a page besides Markdown: help texts, links out of docs/, without the lines that readers
 of a checkout. And quotes of source files.
 
 MkDocs calls `on_page_markdown`. Whatever cannot be resolved raises, so the strict build fails. A quote stands in the
@@ -57,7 +57,7 @@ def help_of(command: str) -> str:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
-    """Help texts filled in; links to files outside docs/ lead to the repository; no word of what the site has filled in."""
+    """Help texts filled in; links to files outside docs/ lead to the repository; no word of what was filled in."""
 
     def outward(link: re.Match[str]) -> str:
         target = (Path(page.file.abs_src_path).parent / link[1]).resolve()

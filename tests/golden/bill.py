@@ -25,7 +25,8 @@ def lived() -> Bill:
     tiers = (TierConfig("device", 6), TierConfig("host", 3))
     config = CacheConfig(tiers, 4, [LayerGroup(page_bytes=1000)], max_length=64, eviction="lru", offload_min_priority=0)
     cache = Cache(config, watchers=[bills])
-    asked: list[tuple[str | None, dict[str, Any]]] = [("alice", {}), ("bob", {}), ("alice", {"session": "s"}), ("bob", {"scope": Scope(lora="sql")}), (None, {}),
+    asked: list[tuple[str | None, dict[str, Any]]] = [
+        ("alice", {}), ("bob", {}), ("alice", {"session": "s"}), ("bob", {"scope": Scope(lora="sql")}), (None, {}),
              ("carol", {}), ("dave", {}), ("alice", {})]  # fmt: skip
     for number, (tenant, more) in enumerate(asked):
         batch = cache.add_sequence_batch([Request(number, TEXT[: 24 - number], tenant=tenant, **more)])

@@ -204,7 +204,7 @@ def workload(args: argparse.Namespace) -> list[tuple[str, list[int], int, bool]]
     rng = random.Random(args.seed)
     roots = [[rng.randrange(3, 500) for _ in range(rng.choice([96, 200, 320]))] for _ in range(6)]
     lengths = [4, 12, 40] if args.model == "smollm2" else [5, 40, 120]
-    made = []
+    made: list[tuple[str, list[int], int, bool]] = []
     for nth in range(args.requests):
         prompt = rng.choice(roots)[: rng.randrange(40, 330)]
         prompt = prompt + [rng.randrange(3, 500) for _ in range(rng.randrange(1, 60))]
