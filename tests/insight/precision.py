@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from quire.insight.findings.find import FindOptions, LogFindings, find_findings
 from quire.insight.findings.finding import Finding
 from quire.insight.findings.prompt_log import LogReader
-from quire.insight.prompt_diff import reuse_of
+from quire.insight.prompt_changes.prompt_diff import reuse_of
 from quire.simulate import ReplaySettings, replay
 from quire.simulate.setup.replay_settings import Memory
 from quire.trace.read.trace import Trace, TraceRequest

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from quire.cli.main import main
-from quire.insight.prompt_lint import lint_prompts
+from quire.insight.prompt_changes.prompt_lint import lint_prompts
 from quire.trace.prompts.logged_prompts import LoggedPrompt
 from tests.effort import cases
 

@@ -9,7 +9,7 @@ from quire import InputError, QuireError
 from quire.cli.arguments import CommandParser
 from quire.cli.prompts.prompt_source import Source, add_source_options, named_place, open_source
 from quire.core.records.errors import say
-from quire.insight.prompt_diff import PromptDiff, PromptReuse, diff_prompts, reuse_of
+from quire.insight.prompt_changes.prompt_diff import PromptDiff, PromptReuse, diff_prompts, reuse_of
 from quire.simulate.show.number_format import count_text, share_text
 
 FIRST = ("--tokenizer", "--new-tokenizer", "--data", "--allow", "--json")
