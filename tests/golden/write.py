@@ -1,6 +1,6 @@
 """Write what this version writes, for later ones to read: python -m tests.golden.write tests/golden/VERSION
 
-Once per release (docs/release.md). It uses public names alone, so that it runs on any version: config.json, the stream
+Once per release (RELEASING.md). It uses public names alone, so that it runs on any version: config.json, the stream
 of a small life in both encodings (events-*.qev), a trace of our own format (trace.jsonl), replays of it and of recorded
 requests (replay-own.json, replay.json). The order of eviction is said everywhere: it is not about the default.
 """

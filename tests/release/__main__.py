@@ -1,6 +1,6 @@
 """make release: build, look inside, install in an empty environment, run the demo; then the list to sign.
 
-It publishes nothing. dist/ has what was built; docs/release.md says what comes after.
+It publishes nothing. dist/ has what was built; RELEASING.md says what comes after.
 """
 
 from __future__ import annotations
