@@ -93,16 +93,7 @@ def _parser() -> ArgumentParser:
     add("--eviction", choices=get_args(Eviction), default="auto", help=f"which cached page goes first: {USUAL_ORDER}")
     add("--eviction-cost", choices=["tokens", "compute"], default="tokens", help="compute keeps deep pages longer")
     add("--receipt-chunks", type=int, default=0, metavar="N", help="of 8 tokens: text that receipts find again (0)")
-    add("--scheduling", choices=["fair", "fcfs"], default="fair", help="turns between tenants (default), or not")
-    add("--deadlines", type=float, metavar="Q", help="requests may have ttft_ms; so many bounds are kept: 0.95")
-    add(
-        "--overlap",
-        action=BooleanOptionalAction,
-        help="prepare a step while the one before computes (default: on GPUs)",
-    )
-    add("--enforce-eager", action="store_true", help="no CUDA graphs for decoding steps")
-    add("--grant", action="append", default=[], metavar="TENANT=N", help="its priority; lower goes first (default 0)")
-    parser.set_defaults(granted=())  # what --grant says, when it has been read
+    _add_steps(parser)
     add("--max-requests", type=int, default=256, metavar="N", help="at the same time; others get 429 (default 256)")
     add("--max-connections", type=int, default=1024, metavar="N", help="idle ones make room (default %(default)s)")
     add("--queue-seconds", type=float, default=0.0, metavar="S", help="they may wait so long for a place (default 0)")
@@ -128,6 +119,18 @@ def _parser() -> ArgumentParser:
     add("--grace", type=float, default=30.0, metavar="S", help="for answers under way at the end (default 30)")
     add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="(default info)")
     return parser
+
+
+def _add_steps(parser: ArgumentParser) -> None:
+    """Whose turn it is, and how steps run."""
+    add = parser.add_argument
+    add("--scheduling", choices=["fair", "fcfs"], default="fair", help="turns between tenants (default), or not")
+    add("--deadlines", type=float, metavar="Q", help="requests may have ttft_ms; so many bounds are kept: 0.95")
+    ahead = "prepare a step while the one before computes (default: on GPUs)"
+    add("--overlap", action=BooleanOptionalAction, help=ahead)
+    add("--enforce-eager", action="store_true", help="no CUDA graphs for decoding steps")
+    add("--grant", action="append", default=[], metavar="TENANT=N", help="its priority; lower goes first (default 0)")
+    parser.set_defaults(granted=())  # what --grant says, when it has been read
 
 
 def _add_outside(parser: ArgumentParser) -> None:

@@ -39,6 +39,7 @@ from quire.engine.runner.live_runs import LiveRuns
 from quire.engine.runner.run_recorder import RunRecorder
 from quire.engine.runner.steps_in_flight import StepsInFlight
 from quire.engine.runner.warmup import WarmUp
+from quire.engine.runner.wishes import bills_of, incidents_of, overlaps
 from quire.engine.sampling.params import Sampling, checked_sampling
 from quire.engine.sampling.token_rules import check_ids, rules_of
 from quire.engine.setup.engine_config import EngineConfig
@@ -70,9 +71,6 @@ from quire.engine.step.schedule import Scheduler
 from quire.engine.step.step_report import Stats, StepReport, Stopwatch
 from quire.engine.structured_outputs.grammar import Grammars
 from quire.engine.structured_outputs.token_mask import TokenMask
-from quire.incidents.incidents import Incidents
-from quire.insight.bills.bill_file import bill_path
-from quire.insight.bills.bills import Bills
 from quire.tiers.base import Tier
 from quire.trace.record.block_ids import read_key
 from quire.trace.record.recorder import TraceRecorder
@@ -83,18 +81,6 @@ if TYPE_CHECKING:
 
 PLAIN_SAMPLING = Sampling()
 _log = logging.getLogger("quire.engine")
-
-
-def _incidents(config: EngineConfig) -> Incidents | None:
-    """What keeps the cache's last calls, if somebody wants them."""
-    if config.incidents is None:
-        return None
-    return Incidents(config.incidents, keep=config.incidents_keep, lines=config.incident_lines)
-
-
-def _bills(config: EngineConfig) -> Bills | None:
-    """What adds up who uses what of the cache, if somebody wants it."""
-    return None if config.bills is None else Bills(bill_path(config.bills))
 
 
 class Engine:
@@ -110,8 +96,8 @@ class Engine:
         cache = config.cache_config(model.groups(config.block_size, config.snapshot_every))
         if disk is not None:
             check_disk_index(cache)
-        self.incidents, self.bills = _incidents(config), _bills(config)
-        self.cache = Cache(cache, clock=clock, watchers=[one for one in (self.incidents, self.bills) if one])
+        self.incidents, self.bills = watchers = incidents_of(config), bills_of(config)
+        self.cache = Cache(cache, clock=clock, watchers=[one for one in watchers if one])
         self.pages = Pages(model, self.cache.config, colder)
         self.graphs = graphs_for(model, self.cache, self.pages, config.graphs)
         self.plans = PlanRunner(self.cache, self.pages.mover)
@@ -122,14 +108,13 @@ class Engine:
         self._live = LiveRuns(self.scheduler, self.connector_side, clock)
         self.runs, self._live.deadlines = self._live.inside, self.deadlines
         self.outcomes = OutcomeLoop(self.cache, self.scheduler.queues, self._live, self.forks, model.eos_ids)
-        overlap = model.device.type == "cuda" if config.overlap is None else config.overlap
-        self.in_flight = StepsInFlight(self.cache, self.scheduler, self.advance, self.outcomes, clock, overlap)
+        ahead = overlaps(config, model.device)
+        self.in_flight = StepsInFlight(self.cache, self.scheduler, self.advance, self.outcomes, clock, ahead)
         self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
         self.vocabulary = int(model.module.config.get_text_config().vocab_size)
         self.grammars = Grammars(model.tokenizer, model.eos_ids)
-        self._numbers = count()
+        self._numbers, self.stats, self.closed = count(), Stats(), False
         self.participants: list[StepParticipant] = []  # they take part in every step: a peer, a publisher
-        self.closed = False
         try:
             self.outer = OuterMemory((model, self.cache, self.pages), shared, disk, self.plans.carry)
         except BaseException:
@@ -140,7 +125,6 @@ class Engine:
         self.participants += self.outer.sides()
         if record is not None:
             self.record(record)
-        self.stats = Stats()
         _log.info("an engine for %r: %s", model, memory_in_words(self.cache.config))
 
     # -- asking ------------------------------------------------------------------------------------------------------

@@ -79,9 +79,7 @@ class EngineConfig:
         for name in _SWITCHES:
             if type(value := getattr(self, name)) is not bool:
                 raise InputError(say(f"{name} {shown(value)}", "it is neither True nor False", "give one of them"))
-        if self.overlap is not None and type(self.overlap) is not bool:
-            fact = "it is neither True nor False, nor None for the engine's own choice"
-            raise InputError(say(f"overlap {shown(self.overlap)}", fact, "give one of them"))
+        _check_overlap(self.overlap)
         for name in ("device_pages", "host_pages", "disk_pages"):
             value = getattr(self, name)
             if any(type(one) is not int or not 0 <= one <= LARGEST for one in _each(value)):
@@ -108,9 +106,7 @@ class EngineConfig:
         for name in ("incidents", "bills"):
             _check_folder(name, getattr(self, name))
         seconds_of(self.incidents_keep)
-        if not isinstance(self.incident_lines, Lines):
-            fact = f"they are a {type(self.incident_lines).__name__}"
-            raise InputError(say("incident_lines", fact, "pass quire.incidents.Lines(...)"))
+        _check_lines(self.incident_lines)
         if type(self.rank) is not int or not 0 <= self.rank <= LARGEST:
             raise InputError(say(f"rank {shown(self.rank)}", "it is not a whole number from 0 on", "give one, as 0"))
 
@@ -147,6 +143,18 @@ class EngineConfig:
             event_seed=self.event_seed, receipts=self.receipts, lasting=tiers[-1].slow, eviction=self.eviction,
             eviction_cost=self.eviction_cost, receipt_chunks=self.receipt_chunks,
         )  # fmt: skip
+
+
+def _check_lines(lines: object) -> None:
+    if not isinstance(lines, Lines):
+        fact = f"they are a {type(lines).__name__}"
+        raise InputError(say("incident_lines", fact, "pass quire.incidents.Lines(...)"))
+
+
+def _check_overlap(overlap: object) -> None:
+    if overlap is not None and type(overlap) is not bool:
+        fact = "it is neither True nor False, nor None for the engine's own choice"
+        raise InputError(say(f"overlap {shown(overlap)}", fact, "give one of them"))
 
 
 def granted_pairs(given: object) -> tuple[tuple[str, int], ...]:

@@ -40,7 +40,7 @@ from quire.integrations.vllm.requests.page_futures import PageFutures
 from quire.integrations.vllm.requests.page_stores import PageStores
 from quire.integrations.vllm.requests.state_tables import StateOffer, StateTables
 from quire.integrations.vllm.requests.stay import Stay
-from quire.integrations.vllm.requests.stay_text import StayText
+from quire.integrations.vllm.requests.stay_text import StayText, loads_all
 from quire.integrations.vllm.requests.tables import NULL, Tables
 from quire.integrations.vllm.weights_epoch import WeightsEpoch
 
@@ -65,8 +65,7 @@ class SchedulerSide:
         self._adapter = adapter_name if outer is None else outer.adapters.name
         self._size, self._groups = cache.config.block_size, range(len(cache.config.groups))
         self._states = StateTables(cache.config.groups, self._size)
-        # a window begins a token earlier for the last token of a prompt than behind it, and a state cannot go back
-        self._loads_all = not any(group.bounded for group in cache.config.groups)
+        self._loads_all = loads_all(cache.config.groups)
         self.futures = PageFutures(cache, self.counts)
         self._stays: dict[str, Stay] = {}
         self._tokens: dict[str, RequestTokens] = {}  # of all requests, over all their stays
@@ -144,12 +143,10 @@ class SchedulerSide:
             stay = None
         if stay is None:
             self._num_stays += 1
-            tokens = self._tokens.get(request.request_id)
-            if tokens is None:
-                tokens = self._tokens[request.request_id] = RequestTokens()
+            tokens = self._tokens.setdefault(request.request_id, RequestTokens())
             scope = scope_of(request, self.weights.number, self._adapter)
-            text = StayText(request, tokens, self._num_stays, scope, self._loads_all)
-            stay = self._stays[request.request_id] = Stay(text, self._step)
+            stay = Stay(StayText(request, tokens, self._num_stays, scope, self._loads_all), self._step)
+            self._stays[request.request_id] = stay
         return stay
 
     def place(self, request: EngineRequest, tables: Tables, external: int) -> None:
@@ -248,9 +245,7 @@ class SchedulerSide:
 
     def _carry_on(self, orders: StepOrders, taken: set[int]) -> None:
         """Stores of steps before this one, which writes the blocks `taken` and those that are loaded."""
-        for load in orders.loads:
-            for part in load.parts:
-                taken.update(part.blocks)
+        taken.update(block for load in orders.loads for part in load.parts for block in part.blocks)
         taken.discard(NULL)  # no request's, however often it is handed out
         self.stores.flush(orders, taken)
         carried = self.stores.carry_on(orders, taken)

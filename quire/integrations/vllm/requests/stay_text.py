@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from quire.core.cache import Cache
+from quire.core.records.groups import LayerGroup
 from quire.core.records.identity import Scope
 from quire.core.records.request import Int32, Request
 from quire.core.state.prepared import Prepared
 from quire.integrations.vllm.common.request_identity import EngineRequest, media_of, points_of, retention_of
 from quire.integrations.vllm.common.request_tokens import RequestTokens
+
+
+def loads_all(groups: Iterable[LayerGroup]) -> bool:
+    """Whether a prompt's last token may be loaded too, though vLLM computes it again. Behind a window that token reads
+    one token more than the next one would, and a recurrent state cannot go back by a token."""
+    return not any(group.bounded for group in groups)
 
 
 class StayText:
