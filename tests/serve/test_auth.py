@@ -60,7 +60,7 @@ def test_without_a_key_nothing_is_told(keyed: Serving, path: str, headers: dict[
 
 def test_every_way_in_asks_for_a_key_but_those_that_tell_nothing(keyed: Serving) -> None:
     paths = keyed.get("/openapi.json").json["paths"]
-    assert len(paths) == 10
+    assert len(paths) == 11
     for path, methods in paths.items():
         [method] = methods
         status = keyed.ask(method.upper(), path, HELLO if method == "post" else None).status

@@ -241,7 +241,7 @@ def test_curves_break_where_nothing_is_known_and_hide_no_equal_curve() -> None:
     drawn = draw(plot)
     first = re.findall(r'class="curve c1" style="stroke-width:5" d="([^"]*)"', drawn)
     assert [path.count("M") for path in first] == [2]
-    assert "30.0,0.00L343.3,0.00L656.7,0.00L970.0,0.00" in drawn  # doubling sizes stand at equal distances
+    assert "60.0,0.00L353.3,0.00L646.7,0.00L940.0,0.00" in drawn  # doubling sizes stand at equal distances
     assert "<title>4 s: a 1, b 1</title>" in drawn and "<title>2 s: b 1</title>" in drawn
     assert figure(plot).count("<tr>") == 5
 

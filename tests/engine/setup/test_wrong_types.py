@@ -189,7 +189,7 @@ def test_a_wrong_llm(llm: LLM, given: dict[str, Any], words: str) -> None:
 def test_a_wrong_config(llm: LLM, field: str) -> None:
     """Refused when it is made, or by the cache: never something else, and never served in part."""
     good: dict[str, Any] = {"device_pages": 20, "max_length": 64, "max_num_tokens": 64, "max_sequences": 8}
-    fitting = {"incidents": "x", "incidents_keep": 1.5}.get(field)  # a folder, and seconds
+    fitting = {"incidents": "x", "bills": "x", "incidents_keep": 1.5}.get(field)  # a folder, and seconds
     for wrong in ("x", -1, 1.5, 10**30, 10**5000, [1.5], (1.5,), [-1], (-1,), (10**30,), Shy()):
         if wrong == fitting:
             continue

@@ -43,5 +43,5 @@ class DeviceTables:
 
     def write(self, group: int, cells: torch.Tensor) -> None:
         """Cells on the device, [3, any]: rows, columns and slots."""
-        rows, columns, slots = cells.unbind()
+        rows, columns, slots = cells[0], cells[1], cells[2]
         self.by_group[group].index_put_((rows.long(), columns.long()), slots)

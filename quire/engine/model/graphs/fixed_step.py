@@ -43,7 +43,8 @@ class FixedStep:
         self._model, self._pages, self._tables = model, pages, tables
         device, groups = model.device, len(tables.by_group)
         self.numbers = torch.zeros(3 * size + groups * 3 * self.room, dtype=torch.int32, device=device)
-        self.ids, self.starts, self.rows = self.numbers[: 3 * size].view(3, size).unbind()
+        head = self.numbers[: 3 * size].view(3, size)
+        self.ids, self.starts, self.rows = head[0], head[1], head[2]
         self._cells = self.numbers[3 * size :].view(groups, 3, self.room)
         self._padding = self._padded()
         self.numbers.copy_(torch.from_numpy(self._padding))
