@@ -55,8 +55,8 @@ def objects() -> Iterator[list[Any]]:
         yield [
             llm, llm.loop, engine, model, output, stream, run, held, run.answers[0], held.answers[0], piece, report,
             engine.stats, engine.config, PLAIN, PrefillPeer("host:1", b"a secret of 16 bytes"), RunFailed("it failed"),
-            public.EngineBusy("full"), public.TooLate("late", 2.0, 1.0), held.branches[0], stream.transcripts[0], llm.stream_async(PRIVATE, PLAIN),
-            public.EnginePublisher(engine, Silent()),
+            public.EngineBusy("full"), held.branches[0], stream.transcripts[0], llm.stream_async(PRIVATE, PLAIN),
+            public.EnginePublisher(engine, Silent()), public.TooLate("late", 2.0, 1.0),
             public.DiskConfig("folder"), output.times, public.StructuredOutputs(choice=["PIN", "Zurich"]),
             public.TokenPrompt((111, 112, 113, 114), (Span(0, 3),)),
             public.TokenLogprobs(111, -0.5, 1, ((111, -0.5), (112, -1.5), (113, -2.5))),
