@@ -35,11 +35,11 @@ from quire.engine.model.layers import KvShape, Model
 from quire.engine.model.packing import NO_DECODES, Packed, Segment, pack
 from quire.engine.model.pages import Pages
 from quire.engine.runner.apply_outcomes import OutcomeLoop
+from quire.engine.runner.cache_watchers import bills_of, incidents_of
 from quire.engine.runner.live_runs import LiveRuns
 from quire.engine.runner.run_recorder import RunRecorder
 from quire.engine.runner.steps_in_flight import StepsInFlight
 from quire.engine.runner.warmup import WarmUp
-from quire.engine.runner.wishes import bills_of, incidents_of, overlaps
 from quire.engine.sampling.params import Sampling, checked_sampling
 from quire.engine.sampling.token_rules import check_ids, rules_of
 from quire.engine.setup.engine_config import EngineConfig
@@ -108,7 +108,7 @@ class Engine:
         self._live = LiveRuns(self.scheduler, self.connector_side, clock)
         self.runs, self._live.deadlines = self._live.inside, self.deadlines
         self.outcomes = OutcomeLoop(self.cache, self.scheduler.queues, self._live, self.forks, model.eos_ids)
-        ahead = overlaps(config, model.device)
+        ahead = config.overlaps_on(model.device.type)
         self.in_flight = StepsInFlight(self.cache, self.scheduler, self.advance, self.outcomes, clock, ahead)
         self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
         self.vocabulary = int(model.module.config.get_text_config().vocab_size)

@@ -123,6 +123,10 @@ class EngineConfig:
         """Tokens of a prompt that one step can compute together, whatever other sequences do."""
         return min(self.longest_chunk, self.max_num_tokens - self.max_sequences + 1)
 
+    def overlaps_on(self, device: str) -> bool:
+        """Whether a step is prepared while the one before computes, on this type of device."""
+        return device == "cuda" if self.overlap is None else self.overlap
+
     def cache_config(self, groups: tuple[LayerGroup, ...]) -> CacheConfig:
         """The cache of such an engine."""
         tiers = [TierConfig("device", self.device_pages)]

@@ -1,8 +1,6 @@
-"""Wishes: what a config asks of an engine besides its cache: incidents, bills, steps that overlap. Runs nothing."""
+"""Cache watchers: what a config has listen to the calls of a cache: incidents, bills. Knows no model and no steps."""
 
 from __future__ import annotations
-
-import torch
 
 from quire.engine.setup.engine_config import EngineConfig
 from quire.incidents.incidents import Incidents
@@ -20,8 +18,3 @@ def incidents_of(config: EngineConfig) -> Incidents | None:
 def bills_of(config: EngineConfig) -> Bills | None:
     """What adds up who uses what of the cache, if it is wanted."""
     return None if config.bills is None else Bills(bill_path(config.bills))
-
-
-def overlaps(config: EngineConfig, device: torch.device) -> bool:
-    """Whether a step is prepared while the one before computes: by default where a GPU computes."""
-    return device.type == "cuda" if config.overlap is None else config.overlap
