@@ -434,3 +434,31 @@ def test_a_hole_before_what_is_there_is_why_a_pending_hit_ends(store: StoreName)
     with cache.claim([Request("both", seq(0, 9))]) as claims:
         assert claims[0].start == 4
         assert [(miss.cause, miss.group) for miss in claims[0].receipt.misses] == [("failed", 0), ("last_token", None)]
+
+
+def test_a_claim_rests_on_an_owner_that_goes_on(store: StoreName) -> None:
+    """Its next token is handed out while the claim is open: what is not computed stays so for who shares it."""
+    cache = sharing(store)
+    one, first = flying(cache)
+    claims = cache.claim([Request("b", seq(0, 11))])
+    assert cache.grow(one) is not None
+    cache.launch()
+    (two,) = cache.admit(claims).sequences
+    check(cache)
+    assert edges(two) == (0, 11, 11, 12) and two.counts().reused_pending == 2
+    assert [back.holder for back in cache.fail(first)] == [one, two]
+
+
+def test_a_claim_in_a_window_rests_on_chunks_that_land_one_by_one(store: StoreName) -> None:
+    cache = hybrid(store, (LayerGroup("window", window=4),), (24,), share_pending=True)
+    one, first = flying(cache, length=20, max_chunk=8)
+    cache.add_sequence_batch([], max_chunk=8, continuing=[one])
+    second = cache.launch()
+    claims = cache.claim([Request("b", seq(0, 20))])
+    cache.commit(first)
+    (two,) = cache.admit(claims).sequences
+    check(cache)
+    assert (two.start, two.computed, two.ran) == (16, 8, 20) and two.counts().reused_pending > 0
+    cache.commit(second)
+    check(cache)
+    assert two.computed == 16

@@ -81,7 +81,7 @@ cdef int32_t find_pending(State *s, Text *text, Path *path, Py_ssize_t usable) n
 
 
 cdef inline bint has_owner(State *s, Path *path) noexcept nogil:
-    """Whether the row that computes a hit's pending blocks is what it was; none ends while a step in flight has it."""
+    """Whether the row that computes a hit's pending blocks is still live; none ends while a step in flight has it."""
     return s.rows[path.owner].chain != NULL and s.rows[path.owner].seat == path.owner_seat
 
 

@@ -23,12 +23,13 @@ cdef struct Row:              # what every decode step touches comes first
     int32_t tip               # node of its last committed block, -1: it commits nothing any more
     char keep                 # 0: it never commits
     char ahead                # it was given more than it has computed: a current page is not that of `computed`
+    char as_seated            # nothing has changed it since
     int32_t root
     int32_t reached           # as far as tokens were handed out and taken back since
     int32_t twins             # private pages whose block has another page
     int32_t priority          # of pages the row grows by
     int64_t duration
-    int64_t seat              # the seat it was made live by
+    int64_t seat              # by which it was made live, or the fork: no other row ever has the same
 
 cdef struct Sight:            # what a row knows of resume points; apart, since a Row fills a line
     int64_t turns             # of the tree, when it was last seen where the last one above its tip is
@@ -59,7 +60,7 @@ cdef struct State:
     int32_t culprit           # the row a batch is refused for
     int32_t makes             # the row that pages are being made for, -1: for none
     int64_t batch             # batches so far
-    int64_t seats             # seats so far
+    int64_t seats             # seats and forks so far
     int64_t now               # the last tick a caller gave
     uint32_t admissions       # rows settled so far
     int32_t most_rows         # one after the last row that was ever live

@@ -132,7 +132,7 @@ cdef int64_t commit_row(State *s, int32_t row, int32_t last) noexcept nogil:
     cdef Stake *stake
     cdef Pool *g
     last = max(first, last)
-    r.seat = r.ahead = 0      # it is not as it was seated
+    r.as_seated = r.ahead = False
     if kept:
         low = lowest_offer(s, row, last)
         climb(&s.tree, r.tip, low, first, s.path)

@@ -76,7 +76,9 @@ cdef int fork(State *s, int32_t source, int32_t target, Text *text) noexcept nog
     """A second row with the source's tokens; the number of pages taken, -1 when nothing is available."""
     cdef int32_t i, more, taken = 0
     s.rows[target], s.sights[target] = s.rows[source], s.sights[source]
-    s.rows[target].chain, s.rows[target].text, s.rows[target].tip, s.rows[target].seat = NULL, text, -1, 0
+    s.seats += 1
+    s.rows[target].chain, s.rows[target].text, s.rows[target].tip = NULL, text, -1
+    s.rows[target].seat, s.rows[target].as_seated = s.seats, False
     s.most_rows, s.opening[target] = max(s.most_rows, target + 1), 0
     s.length[target], s.computed[target] = s.length[source], s.computed[source]
     s.committed[target], s.prompt[target] = s.committed[source], s.prompt[source]

@@ -187,7 +187,7 @@ cdef int32_t trim(State *s, int32_t row, int32_t k) noexcept nogil:
     cdef int32_t i, first, columns, given = 0, length = s.length[row] - k
     cdef Pool *g
     text_truncate(s.rows[row].text, length)
-    s.rows[row].seat = 0      # it is not as it was seated
+    s.rows[row].as_seated = False
     s.opening[row] = 0
     s.length[row] = length
     s.prompt[row] = min(s.prompt[row], length)

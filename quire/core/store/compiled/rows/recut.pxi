@@ -60,7 +60,7 @@ cdef int32_t recut(State *s, int32_t row, int32_t cut) noexcept nogil:
     s.computed[row] = <int32_t> min(<int64_t> s.computed[row], <int64_t> cut * s.block_size)
     hand_out(s, row, s.computed[row])
     s.committed[row] = min(s.committed[row], cut)
-    s.rows[row].seat = 0      # it is not as it was seated
+    s.rows[row].as_seated = False
     for i in range(s.num_groups):
         stake_of(s, s.pools + i, row).shown = min(stake_of(s, s.pools + i, row).shown, cut)
     set_due(s, row)

@@ -127,7 +127,7 @@ cdef void seat(State *s, Path *path, int32_t row, Text *text, int32_t root, bint
     set_edge(s, row)
     set_due(s, row)
     s.seats += 1
-    path.stage, path.seat, r.seat = SEATED, s.seats, s.seats
+    path.stage, path.seat, r.seat, r.as_seated = SEATED, s.seats, s.seats, True
     s.loose -= path.pages == NULL
     if path.source < 0:
         s.open_claims -= 1

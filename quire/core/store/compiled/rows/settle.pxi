@@ -175,7 +175,7 @@ cdef int hit_check(State *s, Path *path, Ask *ask) except -1:
     cdef int32_t i, seated, lowest = path.blocks + (path.source >= 0)
     for i in range(s.num_groups):
         seated = max(path.blocks, end_of(s, path, s.pools + i))
-        if path.seat != s.rows[ask.row].seat or s.pools[i].capacity[ask.row] != seated:
+        if path.seat != s.rows[ask.row].seat or not s.rows[ask.row].as_seated or s.pools[i].capacity[ask.row] != seated:
             raise ValueError(f"settle: the hit was not seated in row {ask.row}, or the row has changed since")
         if lowest > ask.wants[i].stop and not s.pools[i].current:
             raise ValueError(f"settle: {ask.wants[i].stop} columns for a hit of {path.blocks} blocks")
