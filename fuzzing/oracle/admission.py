@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import NamedTuple
 
 from fuzzing.oracle import claims as claiming
-from fuzzing.oracle import receipts
+from fuzzing.oracle import life, receipts
 from fuzzing.oracle.budget import Purse
 from fuzzing.oracle.charge import Charge
 from fuzzing.oracle.model import Model
@@ -97,7 +97,7 @@ def fit(
         start = max(row.computed, row.launched)
         if start >= row.prompt_end:
             raise Misuse("steps in flight compute its prompt")
-        span = purse.grant(row.ask, start, len(row.tokens), row.junction)
+        span = purse.grant(row.ask, start, max(row.prompt_end, life.paged(model.own, row)), row.junction)
         if span is None:
             purse.left = 0  # it waits, and everybody behind it
             break

@@ -167,9 +167,9 @@ def recut(state: State, row: Row, cut: int) -> bool:
         row.tip = row.tip[: cut + 1]
         state.tree.forget_gone()
     row.start = min(row.start, row.computed)
-    row.prompt_end = max(row.prompt_end, len(row.tokens))
+    row.prompt_end = max(row.prompt_end, life.paged(state, row))
     row.granted = row.handed = row.computed
-    row.prompt = len(row.tokens)
+    row.prompt = max(row.prompt, life.paged(state, row))
     return True
 
 

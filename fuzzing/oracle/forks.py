@@ -8,7 +8,7 @@ from fuzzing.oracle import pools as slots
 from fuzzing.oracle import reach
 from fuzzing.oracle.commit import commit, copy_state
 from fuzzing.oracle.flights import check_landed, flies, take_back
-from fuzzing.oracle.life import columns_at, set_fresh
+from fuzzing.oracle.life import columns_at, paged, set_fresh
 from fuzzing.oracle.model import Model
 from fuzzing.oracle.page import Page
 from fuzzing.oracle.state import Row, State
@@ -51,7 +51,8 @@ def fork_all(model: Model, name: str, names: list[str]) -> list[int] | None:
             fork_once(stream, source, new, number)
         fork = model.own.rows[new]
         if row.computed < row.prompt_end:
-            fork.handed, fork.prompt = row.computed, len(row.tokens)  # a prompt's step computes the source alone
+            fork.handed = row.computed  # a prompt's step computes the source alone
+            fork.prompt = max(row.prompt, paged(model.own, fork))
         elif flies(model, row):
             take_back(fork, min(fork.handed, row.computed), model.world.block_size, False)
     return numbers

@@ -19,6 +19,13 @@ def columns_at(state: State, group: int, length: int) -> int:
     return length // size if kind.kind == "state" else reach.num_blocks(length + (kind.extra or 0), size)
 
 
+def paged(state: State, row: Row) -> int:
+    """Leading tokens of a row that have pages, or did: a step may have made more than that."""
+    length, have = len(row.tokens), [len(pages) for pages in row.pages]
+    fits = [n for n in range(length + 1) if all(columns_at(state, g, n) <= had for g, had in enumerate(have))]
+    return max(fits, default=0)
+
+
 def new_columns(state: State, row: Row, group: int, length: int) -> list[bool]:
     """For each column still missing at that length: whether it gets a page."""
     kind, size = state.kinds[group], state.world.block_size

@@ -110,7 +110,7 @@ class Oracle(background.Answers):
             row = own.rows[name]
             if end > row.computed:
                 row.granted, row.handed = max(row.granted, end), end
-                row.prompt = len(row.tokens)
+                row.prompt = max(row.prompt, row.prompt_end, life.paged(own, row))
         for stream, place in model.groups() if rows else ():
             pools = stream.pools[place]
             if pools.cells is not None:

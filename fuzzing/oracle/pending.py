@@ -85,7 +85,8 @@ def claims_on(model: Any) -> list[tuple[Row, Claim]]:
 
 def shared_end(model: Any, step: Any, row: Row, end: int) -> int:
     """How far a step must have computed a row for those that share it; 0: nobody does."""
-    ends: list[int] = [until for _, owner, _, until in step.rides if owner is row]
+    rides = [ride for ride in step.rides if ride[0].since <= step.number]  # the others have lost pages
+    ends: list[int] = [until for _, owner, _, until in rides if owner is row]
     ends += [min(claim.start, end) for owner, claim in claims_on(model) if owner is row]
     size = model.world.block_size
     shared: int = max(ends, default=0) // size * size

@@ -7,7 +7,7 @@ from fuzzing.oracle import pools as slots
 from fuzzing.oracle.cells import CONTINUED, ONCE
 from fuzzing.oracle.charge import Charge, Fill
 from fuzzing.oracle.commit import copy_state
-from fuzzing.oracle.life import keep_ahead, set_fresh
+from fuzzing.oracle.life import keep_ahead, paged, set_fresh
 from fuzzing.oracle.onboard import onboard
 from fuzzing.oracle.page import DEFAULT, Page
 from fuzzing.oracle.points import NAMED
@@ -227,8 +227,8 @@ def fill_columns(state: State, row: Row, pools: slots.Pools, columns: list[int],
 
 def extend(state: State, row: Row, end: int) -> bool:
     """Pages for the next part of a prompt, as reserved; False when claims are in the way."""
-    if len(row.tokens) > row.prompt_end:  # what was generated meanwhile has pages, and is computed again too
-        row.granted = row.prompt_end = len(row.tokens)
+    if paged(state, row) > row.prompt_end:  # what was generated meanwhile is computed again too
+        row.granted = row.prompt_end = paged(state, row)
     if end <= row.granted or not any(map(reach.bounded, state.kinds)):
         return True
     begin = max(row.computed, row.launched)

@@ -138,6 +138,8 @@ def _parts_of(registry: Registry, step: Step, continuing: Iterable[Sequence]) ->
             raise StateError(say(f"continuing {shown(sequence.id)}", fact, cure))
         seen.add(sequence)
         prepared = running_of(sequence).prepared
+        if end > sequence.prompt_end:  # what was generated meanwhile is computed again too, as far as it has pages
+            end = max(sequence.prompt_end, min(end, setup.longest(sequence.row)))
         if setup.state_groups:
             end = prepared.stop_after(start, end)
         stop = step.end(start, end, prepared)
@@ -246,8 +248,8 @@ def _extend_prompt(registry: Registry, part: SequenceSpan) -> bool:
     setup, (sequence, start, end) = registry.setup, part
     running = running_of(sequence)
     length = setup.store.length.item(sequence.row)
-    if length > sequence.prompt_end:  # what was generated meanwhile has pages, and is computed again too
-        running.granted = sequence.prompt_end = length
+    if length > sequence.prompt_end and (most := min(length, setup.longest(sequence.row))) > sequence.prompt_end:
+        running.granted = sequence.prompt_end = most  # what was generated meanwhile is computed again too
     if setup.bounded and end > running.granted:  # else it has them already
         prepared = running.prepared
         asks = charge.later_asks(setup, prepared, sequence.start, (start, end), running.owned)

@@ -93,9 +93,9 @@ def fail_step(registry: Registry, step: LaunchedStep) -> tuple[Setback, ...]:
     if setup.shares_pending:
         riders, claims = let_go_of_failed(registry, flight.steps[place:], starts)
         starts |= {row: 0 for row in riders if row not in starts}
-    failed = flight.cut(place)
     if riders:
-        flight.get_off(riders)
+        flight.get_off(riders)  # first: a ride of a failed step keeps its row, too
+    failed = flight.cut(place)
     setbacks: list[Setback] = []
     for row, start in sorted(starts.items()):
         old, computed = setup.store.handed.item(row), setup.store.computed.item(row)

@@ -198,7 +198,8 @@ def _recut(registry: Registry, row: int, cut: int, shares: bool) -> Setback:
         request = suspended(setup, sequence)
         release_sequence(registry, sequence, False)
         return Setback(sequence, old, 0, lost=True, request=request)
-    sequence.prompt_end = max(sequence.prompt_end, sequence.length)  # generated tokens are computed again too
+    most = min(sequence.length, setup.longest(row))  # the last tokens may not have pages yet
+    sequence.prompt_end = max(sequence.prompt_end, most)  # generated tokens are computed again too
     sequence.start = min(sequence.start, sequence.computed)
     running_of(sequence).granted = sequence.computed
     return Setback(sequence, old, sequence.computed)

@@ -121,6 +121,15 @@ class Setup:
         held = capacity - empty - idle - shadows
         return Usage(capacity, empty, idle, shadows, held, *ghosts, by_age=by_age, fallbacks=fallbacks)
 
+    def longest(self, row: int) -> int:
+        """The longest the sequence in a row can be with the pages that it has."""
+        size, most = self.block_size, self.config.max_length
+        for group in self.own_groups:
+            (store, place), layer = self.pools[group], self.layers[group]
+            columns = store.capacity[place].item(row)
+            most = min(most, (columns + 1) * size - 1 if layer.current else columns * size - (layer.extra_tokens or 0))
+        return most
+
     def refresh(self, now: int) -> None:
         """Let retention durations that have passed run out."""
         self.store.refresh(now)

@@ -22,6 +22,7 @@ from quire import (
     check,
 )  # fmt: skip
 from quire.core.store import StoreName
+from tests.core.sequences.test_in_flight import edges, ints
 
 from ..conftest import seq, serve, small
 
@@ -379,3 +380,20 @@ def test_a_trim_of_what_is_no_batch_is_refused(store: StoreName) -> None:
             cache.trim(batch, counts)
     assert [one.length for one in batch] == [6, 8]
     assert cache.trim(iter(batch), 2) == 1, "anything that can be gone through"
+
+
+def test_a_token_that_has_no_slot_yet_is_no_part_of_a_lost_prompt(store: StoreName) -> None:
+    """The prompt that is computed again ends where its pages end; growing brings a slot for the token behind them."""
+    cache = small(store, 16)
+    (one,) = cache.add_sequence_batch([Request("a", seq(0, 8))]).sequences
+    cache.commit(cache.launch(), tokens=ints(8))
+    assert edges(one) == (8, 9, 8, 8)
+    cache.lose(0, [int(one.slots()[1])])
+    assert edges(one)[:2] == (4, 9)
+    assert cache.add_sequence_batch([], continuing=[one]).spans == {one: Span(4, 8)}
+    cache.commit(cache.launch())
+    assert cache.grow(one) is not None
+    assert edges(one) == (8, 9, 9, 12)
+    cache.commit(cache.launch(), tokens=ints(9))
+    check(cache)
+    assert cache.tokens(one).tolist() == [*range(10)]

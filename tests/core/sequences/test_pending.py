@@ -462,3 +462,33 @@ def test_a_claim_in_a_window_rests_on_chunks_that_land_one_by_one(store: StoreNa
     cache.commit(second)
     check(cache)
     assert two.computed == 16
+
+
+def test_the_second_page_of_a_block_is_stored_when_the_first_is_lost(store: StoreName) -> None:
+    """Its owner landed second and has ended; who shares it was seated after that, and stores it at the end."""
+    cache = sharing(store)
+    batch = start(cache, Request("x", seq(0, 9)), Request("a", seq(0, 13)))
+    steps = [cache.launch([batch[0]]), cache.launch([batch[1]])]
+    claims = cache.claim([Request("b", seq(0, 13))])
+    for step in steps:
+        cache.commit(step)
+    (two,) = cache.admit(claims).sequences
+    lost = [int(slot) for slot in batch[0].slots()[:2]]
+    cache.release(batch)
+    cache.lose(0, lost)
+    check(cache)
+    assert found(cache, seq(0, 13)) == 0
+    cache.release(two)
+    check(cache)
+    assert found(cache, seq(0, 13)) == 13
+
+
+def test_a_sharer_of_a_failed_step_ends_while_an_older_step_is_open(store: StoreName) -> None:
+    cache = sharing(store)
+    older = cache.launch()
+    one, failing = flying(cache)
+    two = sharer(cache)
+    cache.release([back.holder for back in cache.fail(failing) if not back.lost])
+    check(cache)
+    assert not one.live and not two.live and cache.num_free() == 32
+    cache.commit(older)

@@ -111,8 +111,8 @@ class Store:
             pool.window = window
             pool.reads = reads if adaptive and pool.leaves_only and reads.tails else None
             pool.kinds, pool.overtakes = kinds, kinds is not None and pool.group in states
-        table, known = Table(block_size, rows, columns, by_group), [Group(*numbers) for *numbers, _ in groups]
-        self._state = State(rules, known, tree, moves, log, by_group, rooms, table, kinds)
+        table = Table(block_size, rows, columns, by_group, [Group(*numbers) for *numbers, _ in groups])
+        self._state = State(rules, table.groups, tree, moves, log, by_group, rooms, table, kinds)
         self.pages, self.slots, self.capacity = table.pages, table.slots, table.capacity
         self.currents, self.current_slots = table.currents, table.current_slots
         self.length, self.handed, self.launched = table.length, table.handed, table.launched

@@ -236,8 +236,13 @@ cdef inline void set_due(State *s, int32_t row) noexcept nogil:
 
 
 cdef inline void hand_out(State *s, int32_t row, int32_t end) noexcept nogil:
-    """The row's tokens before `end` are being computed, or will come; the others are parts of a prompt."""
-    s.handed[row], s.prompt[row] = end, s.length[row]
+    """The row's tokens before `end` are being computed, or will come; the others are parts of a prompt, as far as they
+    have pages: growing brings those of the tokens that have come since."""
+    cdef int64_t most = s.length[row]
+    cdef int32_t i
+    for i in range(s.num_groups):
+        most = min(most, edge_of(s.pools + i, s.pools[i].capacity[row], s.block_size))
+    s.handed[row], s.prompt[row] = end, max(s.prompt[row], <int32_t> most)
     set_edge(s, row)
 
 

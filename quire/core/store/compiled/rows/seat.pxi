@@ -91,6 +91,16 @@ cdef void own_alone(State *s, Pool *g, int32_t row) noexcept nogil:
         stake.own += 1
 
 
+cdef int32_t count_twins(State *s, Path *path, int32_t row, int32_t landed) noexcept nogil:
+    """Pages of blocks that were pending and are computed by now, but not in the tree: other pages came before them."""
+    cdef int32_t i, b, p, twins = 0
+    for i in range(s.num_groups):
+        for b in range(path.blocks - path.pending, landed):
+            p = pages_of(s, s.pools + i, row)[b]
+            twins += p >= 0 and page_at(s.pools + i, p).node < 0
+    return twins
+
+
 cdef void seat(State *s, Path *path, int32_t row, Text *text, int32_t root, bint keep) noexcept nogil:
     """Make the row live with the hit's full blocks; the source keeps its claim until settle."""
     cdef Row *r = s.rows + row
@@ -105,9 +115,9 @@ cdef void seat(State *s, Path *path, int32_t row, Text *text, int32_t root, bint
         seat_stake(s, s.pools + i, path, row)
         if s.pools[i].keep >= 0 and not s.pools[i].current and path.needs == NULL:
             own_alone(s, s.pools + i, row)
-    r.text, r.root, r.keep, r.tip, r.twins, r.reached = text, root, keep, -1, 0, 0
-    r.ahead = path.needs != NULL
-    r.priority, r.duration = DEFAULT_PRIORITY, -1
+    r.text, r.root, r.keep, r.tip, r.reached = text, root, keep, -1, 0
+    r.twins = count_twins(s, path, row, landed)
+    r.ahead, r.priority, r.duration = path.needs != NULL, DEFAULT_PRIORITY, -1
     s.most_rows, s.opening[row] = max(s.most_rows, row + 1), 0
     s.length[row] = s.prompt[row] = <int32_t> text.length
     s.handed[row] = path.blocks * s.block_size + path.matched

@@ -51,6 +51,10 @@ class Group(NamedTuple):
         """Columns of a row of this length; a snapshot stands at the end of a full block only."""
         return length // block_size if self.current else -(-(length + self.extra) // block_size)
 
+    def longest(self, columns: int, block_size: int) -> int:
+        """The longest a row with so many columns can be."""
+        return (columns + 1) * block_size - 1 if self.current else columns * block_size - self.extra
+
     def takes_page(self, column: int, keep: bool) -> bool:
         """Whether a column that a row grows by gets a page; `keep`: the row's blocks become findable."""
         return not self.current or (keep and self.every > 0 and (column + 1) % self.every == 0)

@@ -84,14 +84,17 @@ class Table:
     """Rows by number."""
 
     __slots__ = (
-        "block_size", "capacity", "columns", "committed", "computed", "current_slots", "currents", "handed",
+        "block_size", "capacity", "columns", "committed", "computed", "current_slots", "currents", "groups", "handed",
         "launched", "length", "pages", "pools", "row_counters", "rows", "slots", "told", "touched",
     )  # fmt: skip
 
-    def __init__(self, block_size: int, rows: int, columns: int, pools: Sequence[Pool]) -> None:
+    def __init__(
+        self, block_size: int, rows: int, columns: int, pools: Sequence[Pool], groups: Sequence[Group]
+    ) -> None:
         self.block_size = block_size
         self.columns = columns
         self.pools = pools
+        self.groups = groups
         self.rows: list[Row | None] = [None] * rows
         self.pages: list[Int32Array] = [np.full((rows, columns), NO_PAGE, np.int32) for _ in pools]
         self.slots: list[Int32Array] = [np.full((rows, columns), -1, np.int32) for _ in pools]
@@ -129,9 +132,13 @@ class Table:
             numbers[number] = 0
 
     def hand_out(self, number: int, end: int) -> None:
-        """The row's tokens before `end` are being computed, or will come; the others are parts of a prompt."""
+        """The row's tokens before `end` are being computed, or will come; the others are parts of a prompt, as far as
+        they have pages: growing brings those of the tokens that have come since."""
+        row, most = self.row(number), int(self.length[number])
+        for group, capacity in zip(self.groups, self.capacity, strict=True):
+            most = min(most, group.longest(int(capacity[number]), self.block_size))
         self.handed[number] = end
-        self.row(number).prompt = int(self.length[number])
+        row.prompt = max(row.prompt, most)
 
     def set_tip(self, number: int, node: Node | None, tree: Tree) -> None:
         """Move a row's tip to a node (None: nowhere); what it leaves behind may go."""

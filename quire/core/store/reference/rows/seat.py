@@ -43,6 +43,9 @@ def seat(state: State, hit: Hit, number: int, row: Row) -> None:
         table.handed[number] = hit.start
     else:
         table.occupy(number, row, hit.start, hit.blocks)
+    columns = range(hit.walked if hit.pending else hit.blocks, landed)  # pending once, and computed by now
+    behind = [page for pool in state.pools for page in table.pages_in(pool.group, number, columns)]
+    row.twins = sum(page is not None and page.is_open for page in behind)  # other pages came before them
     if row.commits and state.rules.asks and landed == row.edge > 0:
         assert row.tip is not None and state.kinds is not None
         ask_again(state.kinds, state.rules.block_size, row.tip)
