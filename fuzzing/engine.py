@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from fuzzing.compare import Mismatch
 from fuzzing.world.build import int32
 from fuzzing.world.content import Content, encoded
 from fuzzing.world.plain import Ask, World
-from quire import Cache, Plan, Sequence, Snapshot, Span
+from quire import Cache, Kind, Plan, Sequence, Snapshot, Span
 
 RUBBISH = 0xDDDD
 Wants = tuple[tuple[Span, ...], ...]  # per group, blocks
@@ -23,6 +24,9 @@ class Engine:
         self.world, self.cache, self.content = world, cache, content
         self.told: dict[Sequence, tuple[Snapshot, ...]] = {}  # states to write inside the span handed out last
         self.writes: list[list[tuple[int, Any, list[int], range]]] = []  # of each step in flight: group, slots, what
+        self.reads: list[
+            dict[int, list[tuple[int, Any, list[int], list[int]]]]
+        ] = []  # by row: group, slots, what, blocks
         self.wanted: dict[Sequence, Wants] = {}  # sequences that only decode: what a transfer must bring first
 
     def compute(self, live: Sequence, ask: Ask, numbers: list[int], since: int) -> None:
@@ -47,15 +51,31 @@ class Engine:
 
     def launch(self, live: Sequence, numbers: list[int], since: int) -> None:
         """What the step last begun writes for a sequence: its KV comes at any time until the step is closed."""
+        size = self.world.block_size
         for group, layer in enumerate(self.cache.config.groups):
             if layer.kind == "state":
                 self.writes[-1].append((group, live.state_slot(group), numbers, range(0)))
             elif layer.kind != "cross":
                 slots = self.cache.table(group)[live.row].copy()
                 self.writes[-1].append((group, slots, numbers, range(since, len(numbers))))
+                blocks = [block for span in layer.live_blocks(since, size) for block in range(span.start, span.end)]
+                self.reads[-1].setdefault(live.row, []).append((group, slots, numbers[:since], blocks))
+
+    def begin(self) -> None:
+        """A step is launched."""
+        self.writes.append([])
+        self.reads.append({})
+
+    def misread(self, row: int) -> str | None:
+        """What the oldest step in flight would read wrong for a row if it ran only now, after all moves since."""
+        for group, slots, numbers, blocks in self.reads[0].get(row, ()):
+            if (token := self.content.wrong(group, slots, numbers, blocks)) is not None:
+                return f"group {group}: token {token}"
+        return None
 
     def land(self) -> None:
         """The KV of the oldest step in flight comes once more, as late as it may."""
+        del self.reads[0]
         for group, slots, numbers, places in self.writes.pop(0):
             if places:
                 self.content.write(group, slots, numbers, places)
@@ -67,7 +87,24 @@ class Engine:
                 self.content.write(group, slots, [number ^ RUBBISH for number in numbers], places)
             else:
                 self.content.write_state(group, slots, numbers[-1] ^ RUBBISH)
-        del self.writes[nth:]
+        del self.writes[nth:], self.reads[nth:]
+
+    def run(self, plan: Plan, bad: Some[tuple[int, str, int]]) -> list[int]:
+        """Carry out a plan while some (tier, verb, slot) fail; the moves that failed.
+
+        Moves between tiers may run before the steps in flight have: these write none of their slots.
+        """
+        written = {place for step in self.writes for write in step for place in self._written(*write)}
+        for nth, move in enumerate(plan):
+            for tier, slot in (move.src, move.dst) if written and move.kind != Kind.COPY else ():
+                if tier == 0 and (self.world.home(move.group), slot) in written:
+                    raise Mismatch(f"plan {plan.number}, move {nth}: a step in flight writes slot {slot}: {move}")
+        return self.content.run(plan, bad)
+
+    def _written(self, group: int, slots: Any, numbers: list[int], places: range) -> set[tuple[int, int]]:
+        size, home = self.world.block_size, self.world.home(group)
+        blocks = {place // size for place in places}
+        return {(home, int(slots[block])) for block in blocks} if blocks else {(home, int(slots))}
 
     def _places(self, spans: tuple[Span, ...]) -> list[int]:
         size = self.world.block_size

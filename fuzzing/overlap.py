@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fuzzing.compare import same
 from fuzzing.engine import Engine
 from fuzzing.oracle.state import Row
 from fuzzing.world import build
@@ -55,6 +56,7 @@ class FlightTrial:
     """The same of a trial: what is launched is computed at once, and written again when the step is closed."""
 
     subjects: Sequence[Any]
+    oracle: Any
     reached: Counter[str]
 
     @abstractmethod
@@ -67,12 +69,16 @@ class FlightTrial:
         """A step in flight: the model computes these sequences as far as they were handed out, places too."""
         told = self.do("launch", names)
         for subject in self.subjects if told is not None else ():
-            subject.engine.writes.append([])
+            subject.engine.begin()
         for name, (_, since, end) in zip(names, told or (), strict=bool(told)):
             self.compute(name, end, since, launched=True)
 
     def land(self, computed: Sequence[int] | None, tokens: Sequence[Sequence[int]]) -> None:
         """The oldest step in flight is committed, and may have written until now."""
+        for row, *_ in self.oracle.model.steps[0].counts():
+            for subject in self.subjects:
+                wrong = subject.engine.misread(row.number)
+                same(f"what a late step reads wrong for row {row.number} ({subject.store})", wrong, None)
         for subject in self.subjects:
             subject.engine.land()
         self.do("land", 0, computed, tokens)

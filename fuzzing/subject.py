@@ -389,7 +389,7 @@ class Subject(BackgroundCalls, FlightCalls):
 
     def run(self, number: int, bad: Sequence[tuple[int, str, int]] = ()) -> tuple[int, ...]:
         """Carry out a plan while some (tier, verb, slot) fail; the moves that failed."""
-        return tuple(self.content.run(self.plans[number], bad)) if len(self.plans[number]) else ()
+        return tuple(self.engine.run(self.plans[number], bad)) if len(self.plans[number]) else ()
 
     def _crosses(self, group: int) -> bool:
         return self.world.kinds[group].kind == "cross"

@@ -61,7 +61,8 @@ class View:
     @property
     def steps(self) -> list[Step]:
         """Steps in flight."""
-        return self.trial.oracle.model.steps
+        steps: list[Step] = self.trial.oracle.model.steps
+        return steps
 
     def launchable(self) -> list[str]:
         """Sequences that were handed out something that no step computes yet."""
