@@ -25,7 +25,7 @@ from quire.core.store.interface import (
 )
 from quire.core.store.reference import maps
 from quire.core.store.reference.dump import dump, page_info
-from quire.core.store.reference.hits import claim, explain, pending, walk
+from quire.core.store.reference.hits import claim, explain, walk
 from quire.core.store.reference.hits.walk_result import NOBODY, STALE, Hit
 from quire.core.store.reference.keys.chain import Chain
 from quire.core.store.reference.learned.cells import Cells
@@ -37,13 +37,13 @@ from quire.core.store.reference.moves.offload import offload
 from quire.core.store.reference.orders.adaptive import Adaptive
 from quire.core.store.reference.orders.lru import Lru
 from quire.core.store.reference.orders.release_order import ReleaseOrder
-from quire.core.store.reference.pools.ask import Ask, Retention
 from quire.core.store.reference.pools.checks import check_back, check_chain, check_end, check_frozen, check_vacant
 from quire.core.store.reference.pools.group import ALL, Group, check_groups, check_homes
 from quire.core.store.reference.pools.log import Log, Moves
 from quire.core.store.reference.pools.notes import Notes
 from quire.core.store.reference.pools.order import EvictionOrder
 from quire.core.store.reference.pools.pool import Pool, take_tenure
+from quire.core.store.reference.pools.reserve import Ask, Retention
 from quire.core.store.reference.pools.room import Room
 from quire.core.store.reference.pools.state import NO_PAGE, Rules, State, Table
 from quire.core.store.reference.pools.tables import copy_rows, take_cells
@@ -145,15 +145,15 @@ class Store:
         if hit.claimed or hit.owner != NOBODY:
             raise ValueError("pending blocks are looked for once, behind a fresh hit")
         top = None if root == seat.NO_ROOT else self._state.tree.root(root)
-        return pending.find_pending(self._state, hit, chain, top, usable)
+        return claim.find_pending(self._state, hit, chain, top, usable)
 
     def owner(self, hit: Hit) -> int:
         """The row whose steps in flight compute the last blocks of a hit now, -1: none does."""
-        return hit.owner if pending.num_landed(self._state, hit) < hit.blocks else NOBODY
+        return hit.owner if seat.num_landed(self._state, hit) < hit.blocks else NOBODY
 
     def claim(self, hit: Hit, needs: Sequence[Need] | None = None, stays: bool = False) -> tuple[int, ...]:
         """Returns, per group, the held pages that must come to the device."""
-        if not pending.is_still_there(self._state, hit):
+        if not claim.is_still_there(self._state, hit):
             raise ValueError(STALE)
         claim.claim(self._state.pools, hit, needs, bool(stays))
         self._state.loose += not hit.frozen
