@@ -101,4 +101,7 @@ include "compiled/orders/key_order.pxi"       # KeyOrder: which of them go next
 include "compiled/published/holders.pxi"      # which workers have a published page
 include "compiled/published/holder_table.pxi" # published pages by event hash, and their sums
 include "compiled/published/ledger.pxi"       # Ledger: who has which published page
-include "compiled/store.pxi"                  # Store: one method per act
+include "compiled/opening.pxi"                # how a store is opened
+include "compiled/row_calls.pxi"              # what steps call
+include "compiled/page_calls.pxi"             # what comes and goes without a row
+include "compiled/store.pxi"                  # Store: the whole, what it reports and can be asked

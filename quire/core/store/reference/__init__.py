@@ -5,7 +5,8 @@ each part knowing only those before it: token_list, hash, chain, point_kinds, no
 order, expiry, ghosts, rival, cells, notes, tenure, room, lru, release_order, adaptive, listing, pool, group, reserve,
 state, checks, tables, events, attach, priority, hinted_text, offload, evict, background, lasting, columns, walk_result,
 partial, walk, claim, explain, state_snapshots, seat, teach, settle, extend, commit, grow, recut, fork, hold, write,
-restore, release, remove, dump, maps, key_order, ledger, store.
+restore, release, remove, dump, maps, key_order, ledger, opening, row_calls,
+page_calls, store.
 """
 
 from quire.core.store.reference.hits.walk_result import Hit
