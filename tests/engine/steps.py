@@ -170,7 +170,8 @@ def assert_exact(name: str, runs: Iterable[Run]) -> None:
     for run in runs:
         assert run.done and run.error is None, f"{run}: {run.error}"
         if run.sampling.beams > 1 or not all(_said(name, run, nth) for nth in range(run.sampling.n)):
-            assert_same(reference_of(name), run.prompt.tolist(), run.sampling, tokens_of(run), name)
+            seeded = replace(run.sampling, seed=run.seed)
+            assert_same(reference_of(name), run.prompt.tolist(), seeded, tokens_of(run), name)
 
 
 def _said(name: str, run: Run, nth: int) -> bool:

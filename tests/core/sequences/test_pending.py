@@ -436,6 +436,22 @@ def test_a_hole_before_what_is_there_is_why_a_pending_hit_ends(store: StoreName)
         assert [(miss.cause, miss.group) for miss in claims[0].receipt.misses] == [("failed", 0), ("last_token", None)]
 
 
+def test_what_is_pending_is_not_there_for_any_group(store: StoreName) -> None:
+    """The block behind the hit has a page in one group, but that group's page before it is only being computed."""
+    cache = sharing(store, groups=(LayerGroup("one"), LayerGroup("two")), receipts=True)
+    (one,) = start(cache, Request("one", seq(0, 9)))
+    cache.commit(one)
+    slots = [int(one.slots(group)[group]) for group in range(2)]  # block 0 of the first group, 1 of the second
+    cache.release(one)
+    for group, slot in enumerate(slots):
+        cache.lose(group, [slot])
+    start(cache, Request("again", np.append(seq(0, 4), seq(500, 1))))
+    cache.launch()
+    with cache.claim([Request("both", seq(0, 9))]) as claims:
+        assert claims[0].start == 4
+        assert [(miss.cause, miss.group) for miss in claims[0].receipt.misses] == [("forgotten", 0), ("last_token", None)]
+
+
 def test_a_claim_rests_on_an_owner_that_goes_on(store: StoreName) -> None:
     """Its next token is handed out while the claim is open: what is not computed stays so for who shares it."""
     cache = sharing(store)

@@ -140,6 +140,7 @@ class DecodeGraphs:
                     step.compute()
             except RuntimeError as wrong:
                 _log.warning("decoding steps of %d rows run without a CUDA graph: %s", step.size, first_line(wrong))
+                self._pool = torch.cuda.graph_pool_handle()  # nothing can be captured into the other any more
                 return None
         return graph
 

@@ -98,6 +98,26 @@ def test_a_model_with_hooks_runs_without_graphs() -> None:
         assert len(calls) == engine.stats.num_steps and not engine.graphs.num_replays
 
 
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs CUDA: nothing is captured on a CPU")
+def test_a_size_that_cannot_be_captured_leaves_the_others_their_graphs() -> None:
+    with make("llama", graphs="off") as packed, make("llama", graphs="on") as engine:
+        assert engine.graphs is not None
+        largest = engine.graphs._steps[engine.graphs.sizes[-1]]
+        compute, calls = largest.compute, list[int]()
+
+        def synchronizing() -> None:
+            compute()
+            calls.append(1)
+            if torch.cuda.is_current_stream_capturing():
+                largest.logits.cpu()  # no capture takes this
+
+        largest.compute = synchronizing  # type: ignore[method-assign]
+        engine.graphs.capture()
+        without = [size for size, graph in engine.graphs._graphs.items() if graph is None]
+        assert calls and without == [largest.size] and len(engine.graphs._graphs) > 1
+        assert answers(engine) == answers(packed)
+
+
 def test_which_models_have_graphs() -> None:
     with make("qwen3_next", graphs="on", device_pages=[60, 20]) as recurrent, make("llama", graphs="off") as off:
         assert recurrent.graphs is None and off.graphs is None

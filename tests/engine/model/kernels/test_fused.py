@@ -39,7 +39,7 @@ def play(name: str, kernels: Kernels | None, dtype: Any, most: int = 3) -> tuple
     model = from_module(make(name, dtype).to(DEVICE), forward="own")
     assert isinstance(model.forward, OwnForward)
     model = replace(model, forward=replace(model.forward, kernels=kernels))
-    engine = Engine(model, EngineConfig(64, 0, 8, max_num_tokens=32, max_sequences=8, max_length=120))
+    engine = Engine(model, EngineConfig(64, 0, 8, max_num_tokens=32, max_sequences=8, max_length=120, graphs="off"))
     logits: list[Any] = []
     run = engine._run
     engine._run = lambda packed: logits.append(run(packed)) or logits[-1]  # type: ignore[method-assign, func-returns-value]

@@ -32,6 +32,7 @@ cdef struct Look:             # a prompt along the tree, and what is remembered 
     int32_t *nodes
     int32_t root
     int32_t blocks            # of the hit
+    int32_t landed            # of them, those that are computed
     int32_t whole             # blocks that are looked at
     int32_t walked            # of them in the tree, with pages or without
     int32_t known             # and what is remembered behind those
@@ -184,7 +185,7 @@ cdef int32_t last_hole(Look *look, Pool *g, int32_t edge) noexcept nogil:
 
 cdef int32_t resume_point(Look *look, Pool *g, int32_t bound) noexcept nogil:
     """The last block edge up to `bound` at which a group could resume by itself."""
-    cdef int32_t edge = min(bound, look.walked), b = look.blocks, hole
+    cdef int32_t edge = min(bound, look.walked), b = look.landed, hole
     if g.tail < 0:
         while b < edge and is_there(look, g, b):
             b += 1
@@ -357,7 +358,8 @@ cdef int explain_hit(State *s, Text *text, Path *path, int32_t root, uint64_t sc
     cdef int64_t *told
     cdef int64_t *end
     cdef Py_ssize_t room, tiers = s.num_groups * s.num_tiers
-    look.s, look.text, look.root, look.nodes, look.blocks = s, text, root, path.nodes, path.blocks
+    look.s, look.text, look.root, look.nodes = s, text, root, path.nodes
+    look.blocks, look.landed = path.blocks, path.blocks - path.pending
     look.whole = <int32_t> (max(<Py_ssize_t> 0, min(usable, text.length)) // s.block_size)
     look.seed = seed_of(&s.tree, root) if root >= 0 else seed_of_scope(scope)
     if walk_on(&look, path) or recall(&look):
