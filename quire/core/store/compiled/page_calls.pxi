@@ -85,10 +85,6 @@ cdef class PageCalls(RowCalls):
             raise MemoryError("offload: no memory for moves")
         return offload(&self.state, g, limit)
 
-    def refresh(self, int64_t now):
-        """Idle pages whose time is over fall back to the default priority."""
-        refresh(&self.state, now)
-
     # the slow tier
 
     def copy_down(self, Py_ssize_t group, int64_t limit):
@@ -154,11 +150,6 @@ cdef class PageCalls(RowCalls):
         return self.state.tree.numbered
 
     # the adaptive order
-
-    def is_due(self, Py_ssize_t group):
-        """Whether a group's order shall be learned anew."""
-        cdef Pool *g = check_group(&self.state, group)
-        return g.cells != NULL and g.cells.inserted >= g.cells.due_after
 
     def take_counts(self, Py_ssize_t group):
         """By class and age: hits and lost ghosts since the last call, and a census of pages and ghosts now; then gained and

@@ -287,6 +287,17 @@ cdef class RowCalls(OpenStore):
         check_live(&self.state, row)
         return supersede_row(&self.state, row, end)
 
+    # time
+
+    def refresh(self, int64_t now):
+        """Idle pages whose time is over fall back to the default priority."""
+        refresh(&self.state, now)
+
+    def is_due(self, Py_ssize_t group):
+        """Whether a group's order shall be learned anew."""
+        cdef Pool *g = check_group(&self.state, group)
+        return g.cells != NULL and g.cells.inserted >= g.cells.due_after
+
     # moves
 
     @property

@@ -100,13 +100,7 @@ class PageCalls(Protocol):
     def numbered(self) -> int:
         """The last number that a block got."""
 
-    def refresh(self, now: int) -> None:
-        """Idle pages whose time is over fall back to the default priority; in the adaptive order all become older."""
-
     # The adaptive order
-
-    def is_due(self, group: int) -> bool:
-        """Whether a group's order shall be learned anew."""
 
     def take_counts(self, group: int) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
         """By class and age: hits and lost ghosts since the last call, and a census of pages and ghosts now. Of watched

@@ -211,6 +211,14 @@ class RowCalls(Protocol):
         """A seated row is the next of a session whose last row ended there: text of that row which it does not continue
         never comes back. Returns that text's page count."""
 
+    # Time
+
+    def refresh(self, now: int) -> None:
+        """Idle pages whose time is over fall back to the default priority; in the adaptive order all become older."""
+
+    def is_due(self, group: int) -> bool:
+        """Whether a group's order shall be learned anew."""
+
     # Moves
 
     @property

@@ -16,7 +16,7 @@ from quire.core.store.interface import (
     UInt64Array,
 )
 from quire.core.store.reference.keys.chain import Chain
-from quire.core.store.reference.moves import background, hinted_text, priority
+from quire.core.store.reference.moves import background, hinted_text
 from quire.core.store.reference.moves.lasting import take_changes
 from quire.core.store.reference.moves.offload import offload
 from quire.core.store.reference.pools.checks import check_chain, check_frozen
@@ -109,9 +109,6 @@ class PageCalls(RowCalls):
         pool = self._state.pools[group]
         return pool.drop_copy(pool.page(page), tier)
 
-    def refresh(self, now: int) -> None:
-        priority.refresh(self._state, now)
-
     # The slow tier
 
     def copy_down(self, group: int, limit: int) -> Int32Array:
@@ -163,11 +160,6 @@ class PageCalls(RowCalls):
             raise ValueError("this store has no slow tier")
 
     # The adaptive order
-
-    def is_due(self, group: int) -> bool:
-        """Whether a group's order shall be learned anew."""
-        cells = self._state.pools[group].cells
-        return cells is not None and cells.is_due
 
     def take_counts(self, group: int) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
         """By cell: hits and lost ghosts since the last call, and a census of what is there and what is remembered; then

@@ -19,7 +19,7 @@ from quire.core.store.interface import (
 from quire.core.store.reference.hits import claim, explain, walk
 from quire.core.store.reference.hits.walk_result import NOBODY, STALE, Hit
 from quire.core.store.reference.keys.chain import Chain
-from quire.core.store.reference.moves import hinted_text
+from quire.core.store.reference.moves import hinted_text, priority
 from quire.core.store.reference.opening import OpenStore
 from quire.core.store.reference.pools.checks import check_back, check_chain, check_end, check_vacant
 from quire.core.store.reference.pools.group import ALL
@@ -236,6 +236,16 @@ class RowCalls(OpenStore):
 
     def num_spares(self, group: int, row: int) -> int:
         return len(self._state.table.row(row).spares[group])
+
+    # Time
+
+    def refresh(self, now: int) -> None:
+        priority.refresh(self._state, now)
+
+    def is_due(self, group: int) -> bool:
+        """Whether a group's order shall be learned anew."""
+        cells = self._state.pools[group].cells
+        return cells is not None and cells.is_due
 
     # Moves
 
