@@ -15,7 +15,7 @@ import numpy as np
 
 from quire.core.admission.admit import add_batch, admit_batch, promises_to_admit
 from quire.core.admission.batch import Batch
-from quire.core.admission.chunk_budget import Step
+from quire.core.admission.budgets import Step
 from quire.core.admission.claim import claim_batch, give_back, open_claims
 from quire.core.admission.prepare import ready_for
 from quire.core.admission.probe import Probe, explain_request, probe_batch

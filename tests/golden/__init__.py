@@ -1,6 +1,7 @@
 """What released versions wrote, one folder each, and the programs that write it.
 
     0.1.0              a configuration, an event stream, a trace, two replay results       write
+                       what it gives out: names, members, parameters                       names
     disk-1, disk-2     pages in the disk formats 1 and 2                                   disk
     kept-1             what a cache has kept on two ranks                                  kept
     store-1            a shared store as files and as the contents of a Redis              store

@@ -126,6 +126,15 @@ def test_any_executor_gives_the_same(trace: str) -> None:
     assert done == [1, 1]
 
 
+def test_an_old_keyword_works_and_warns(trace: str) -> None:
+    seen, old = list[ReplaySettings](), {"told": lambda asked, found: seen.append(asked)}
+    with pytest.warns(DeprecationWarning, match=r"sweep\(told=\.\.\.\) is called on_result since 0\.2"):
+        found = sweep(trace, grid_of(12, 24), executor=LocalExecutor(), **old)  # type: ignore[arg-type]
+    assert seen == [point.settings for point in found.points]
+    with pytest.raises(TypeError, match="told"):  # both: there is no saying which is meant
+        sweep(trace, grid_of(12), on_result=None, **old)  # type: ignore[arg-type]
+
+
 def test_ctrl_c_ends_the_processes_without_a_word_and_starts_no_more(trace: str) -> None:
     with _process_pool(2) as pool:
         assert pool.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_DFL

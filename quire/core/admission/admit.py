@@ -11,9 +11,8 @@ from typing import Literal
 
 from quire.core.admission import charge
 from quire.core.admission.batch import Batch, SequenceSpan
-from quire.core.admission.chunk_budget import Step
+from quire.core.admission.budgets import Shortage, Step, shortage
 from quire.core.admission.claim import claim_each
-from quire.core.admission.dry import Shortage, shortage
 from quire.core.admission.prepare import check_device, ready_to_claim
 from quire.core.admission.probe import slots_now
 from quire.core.admission.step_snapshots import open_inside

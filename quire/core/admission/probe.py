@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from quire.core.admission.budgets import spared
 from quire.core.admission.claim import note_facts
-from quire.core.admission.dry import spared
 from quire.core.admission.prepare import check_device, ready_for
 from quire.core.admission.promise import make_promise
 from quire.core.records.groups import columns_of, growth

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from functools import wraps
 from inspect import Parameter, signature
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from quire.core.records.errors import UnknownField, say
 
+P = ParamSpec("P")
 T = TypeVar("T")
 LONGEST = 64  # characters of a wrong name that are compared
 
@@ -29,6 +30,23 @@ def renamed(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
         return getattr(sys.modules[package], names[name])
 
     return find
+
+
+def renamed_keyword(old: str, new: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Of a function: a keyword by its old name works, and warns. Not for what every step calls: it costs a call."""
+
+    def accept(function: Callable[P, T]) -> Callable[P, T]:
+        @wraps(function)
+        def call(*given: P.args, **named: P.kwargs) -> T:
+            if old in named and new not in named:
+                fact = f"{function.__name__}({old}=...) is called {new} since 0.2; the old name goes with 0.3"
+                warnings.warn(fact, DeprecationWarning, stacklevel=2)
+                named[new] = named.pop(old)
+            return function(*given, **named)
+
+        return call
+
+    return accept
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

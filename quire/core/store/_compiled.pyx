@@ -39,8 +39,7 @@ include "compiled/keys/hash.pxi"              # multiply-fold, private keys, eve
 include "compiled/keys/chain.pxi"             # Chain: tokens and their keys
 include "compiled/tree/point_kinds.pxi"             # guessed and named resume points: which earn their pages
 include "compiled/tree/node.pxi"              # nodes and pages, the index of full blocks
-include "compiled/tree/tree.pxi"              # siblings in token order, roots, pruning
-include "compiled/tree/traverse.pxi"          # along a chain's blocks, up to a depth, through a subtree
+include "compiled/tree/tree.pxi"              # siblings in token order, roots, pruning; ways through the tree
 include "compiled/tree/resume_points.pxi"            # where a request is likely to resume
 include "compiled/pools/log.pxi"              # moves and events as arrays
 include "compiled/learned/ages.pxi"           # age bins and classes of the adaptive order
@@ -58,8 +57,7 @@ include "compiled/orders/adaptive.pxi"        # cells in the order that was lear
 include "compiled/pools/listing.pxi"          # per group: where its slots are listed, which is taken next
 include "compiled/pools/pool.pxi"             # per group: pages, copies, holders, claims
 include "compiled/pools/group.pxi"            # columns and pages that a length takes
-include "compiled/pools/reserve.pxi"          # a row's part in a group: its own pages, what is reserved for it
-include "compiled/pools/ask.pxi"              # columns and retention that a row asks for
+include "compiled/pools/reserve.pxi"          # what a row has of a group, asks of it, has reserved there
 include "compiled/pools/state.pxi"            # all of it together: rows
 include "compiled/pools/construct.pxi"        # memory and NumPy arrays of a store
 include "compiled/pools/checks.pxi"           # of arguments
@@ -74,22 +72,18 @@ include "compiled/moves/cell_runs.pxi"        # many slots at a time, in the ada
 include "compiled/moves/runs.pxi"             # many slots at a time
 include "compiled/moves/background.pxi"       # copies into the slow tier and up from it
 include "compiled/moves/lasting.pxi"          # what changed in the slow tier, as arrays
-include "compiled/moves/exchange.pxi"         # two pages change places
-include "compiled/moves/onboard.pxi"          # copies up to the device
-include "compiled/moves/columns.pxi"          # pages in a row's columns: filled, given up
+include "compiled/moves/columns.pxi"          # pages in a row's columns: brought up, made, given up
 include "compiled/hits/walk_result.pxi"       # Hit: what a walk found, and which of it a claim is on
 include "compiled/hits/partial.pxi"           # the partial hit: found, taken over, copied
 include "compiled/hits/walk.pxi"              # which leading blocks of a chain are cached
-include "compiled/hits/claim.pxi"             # claim, unclaim
+include "compiled/hits/claim.pxi"             # claim, unclaim; blocks that steps in flight compute for others
 include "compiled/hits/explain.pxi"           # why the blocks behind a hit are missing
-include "compiled/hits/pending.pxi"           # blocks that steps in flight compute for others
 include "compiled/rows/state_snapshots.pxi"   # pages outside the columns
 include "compiled/rows/seat.pxi"              # a claimed hit becomes a row
 include "compiled/rows/teach.pxi"             # what an admission teaches the adaptive order
 include "compiled/rows/settle.pxi"            # a seated row gets its pages
 include "compiled/rows/extend.pxi"            # and those of a later part of its prompt
-include "compiled/rows/window.pxi"            # columns that leave
-include "compiled/rows/commit.pxi"            # full blocks become findable
+include "compiled/rows/commit.pxi"            # full blocks become findable, columns leave
 include "compiled/rows/grow.pxi"              # grow, trim
 include "compiled/rows/recut.pxi"             # spoilt blocks get pages of the row's own
 include "compiled/rows/fork.pxi"              # a second row on the first one's pages
@@ -107,4 +101,7 @@ include "compiled/orders/key_order.pxi"       # KeyOrder: which of them go next
 include "compiled/published/holders.pxi"      # which workers have a published page
 include "compiled/published/holder_table.pxi" # published pages by event hash, and their sums
 include "compiled/published/ledger.pxi"       # Ledger: who has which published page
-include "compiled/store.pxi"                  # Store: one method per act
+include "compiled/opening.pxi"                # how a store is opened
+include "compiled/row_calls.pxi"              # what steps call
+include "compiled/page_calls.pxi"             # what comes and goes without a row
+include "compiled/store.pxi"                  # Store: the whole, what it reports and can be asked

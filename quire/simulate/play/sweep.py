@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from warnings import catch_warnings, simplefilter
 
 from quire import ConfigWarning, InputError, QuireError
+from quire.core.records.caller_arguments import renamed_keyword
 from quire.core.records.errors import say
 from quire.simulate.optimum.belady import Reuse
 from quire.simulate.optimum.optimum_prompts import in_blocks, in_tokens
@@ -91,6 +92,7 @@ class Sweep:
         return {"trace": self.trace, "unlimited_hit_rate": self.unlimited, "points": points}
 
 
+@renamed_keyword("told", "on_result")
 def sweep(
     source: TraceSource | str,
     settings: Iterable[ReplaySettings],

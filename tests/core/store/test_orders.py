@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from quire import Request, RetainRange, Retention, check
-from quire.core.store.reference import store as twin
+from quire.core.store.reference.opening import ORDERS
 from quire.core.store.reference.orders.adaptive import Adaptive
 from quire.core.store.reference.orders.lru import Lru
 from quire.core.store.reference.orders.release_order import ReleaseOrder
@@ -99,7 +99,7 @@ def test_a_random_life_of_keys(make: Callable[[], EvictionOrder[int]]) -> None:
 
 
 def test_a_stranger_s_order_serves_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(twin.ORDERS, LRU, Sieve)
+    monkeypatch.setitem(ORDERS, LRU, Sieve)
     cache, dice, starts = small("twin", 12, 12, eviction="lru"), Random(3), 0
     for step in range(150):
         kept = Retention((RetainRange(0, 8, dice.choice((10, 35, 80)), dice.choice((None, 2))),))

@@ -1,11 +1,12 @@
 """The store in plain Python: the readable specification, the test oracle, and the fallback without a compiler.
 
 Owns nothing itself; it names what the package gives out. The compiled store is cut into the same parts. Read order,
-each part knowing only those before it: token_list, hash, chain, point_kinds, node, tree, traverse, resume_points, log,
-ages, order, expiry, ghosts, rival, cells, notes, tenure, room, lru, release_order, adaptive, listing, pool, group,
-reserve, ask, state, checks, tables, events, attach, priority, hinted_text, offload, evict, background, lasting,
-exchange, onboard, columns, walk_result, partial, walk, claim, explain, pending, state_snapshots, seat, teach, settle,
-extend, window, commit, grow, recut, fork, hold, write, restore, release, remove, dump, maps, key_order, ledger, store.
+each part knowing only those before it: token_list, hash, chain, point_kinds, node, tree, resume_points, log, ages,
+order, expiry, ghosts, rival, cells, notes, tenure, room, lru, release_order, adaptive, listing, pool, group, reserve,
+state, checks, tables, events, attach, priority, hinted_text, offload, evict, background, lasting, columns, walk_result,
+partial, walk, claim, explain, state_snapshots, seat, teach, settle, extend, commit, grow, recut, fork, hold, write,
+restore, release, remove, dump, maps, key_order, ledger, opening, row_calls,
+page_calls, store.
 """
 
 from quire.core.store.reference.hits.walk_result import Hit

@@ -27,7 +27,7 @@ from quire.core.store.reference.pools.pool import Pool
 from quire.core.store.reference.pools.state import State
 from quire.core.store.reference.tree.node import Node, Page
 from quire.core.store.reference.tree.point_kinds import Kinds
-from quire.core.store.reference.tree.traverse import below
+from quire.core.store.reference.tree.tree import below
 
 Numbers = dict[Node, int]  # node -> its number in the dump
 

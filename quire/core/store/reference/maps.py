@@ -10,7 +10,7 @@ from quire.core.store.mapped import NodeColumn, SlotColumn, SlotState
 from quire.core.store.reference.pools.pool import Pool
 from quire.core.store.reference.pools.state import State
 from quire.core.store.reference.tree.node import Node, Page
-from quire.core.store.reference.tree.traverse import below
+from quire.core.store.reference.tree.tree import below
 
 
 def uses_of_page(pool: Pool, page: Page) -> int:

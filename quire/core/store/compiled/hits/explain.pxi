@@ -131,18 +131,6 @@ cdef inline int32_t offered(State *s, Pool *g, int32_t row) noexcept nogil:
     return s.committed[row] if g.current else stake_of(s, g, row).shown
 
 
-cdef bint same_block(Text *one, Text *other, int32_t block) noexcept nogil:
-    cdef Py_ssize_t size = one.block_size, i
-    cdef const uint64_t *a = extras_of(one, block)
-    cdef const uint64_t *b = extras_of(other, block)
-    if not same_tokens(one.tokens + block * size, other.tokens + block * size, size):
-        return False
-    for i in range(size if a != NULL or b != NULL else 0):
-        if compare_extras(a, b, i):
-            return False
-    return True
-
-
 cdef int32_t common_blocks(Text *one, Text *other, int32_t most) noexcept nogil:
     """Leading whole blocks that two texts share."""
     cdef int32_t count = <int32_t> min(<Py_ssize_t> most, one.length // one.block_size), block = 0

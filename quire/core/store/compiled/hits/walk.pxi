@@ -19,6 +19,19 @@ cdef int note_pages(State *s, Path *path, int32_t node, int32_t limit) noexcept 
     return 0
 
 
+cdef bint same_block(Text *one, Text *other, int32_t block) noexcept nogil:
+    """Whether two texts have the same tokens there, and the same extras."""
+    cdef Py_ssize_t size = one.block_size, i
+    cdef const uint64_t *a = extras_of(one, block)
+    cdef const uint64_t *b = extras_of(other, block)
+    if not same_tokens(one.tokens + block * size, other.tokens + block * size, size):
+        return False
+    for i in range(size if a != NULL or b != NULL else 0):
+        if compare_extras(a, b, i):
+            return False
+    return True
+
+
 cdef inline void count_block(int32_t *run, int32_t n, bint there) noexcept nogil:
     """Pages in a row up to block n - 1, the newest, and leading ones."""
     run[0] = run[0] + 1 if there else 0

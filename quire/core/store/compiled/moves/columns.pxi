@@ -1,5 +1,69 @@
-# Owns: new pages in the columns of a row, and columns that are given up.
-# Does not know: why.
+# Owns: pages in a row's columns: how they come up to tier 0, by an exchange if need be, new ones, and columns that are
+# given up.
+# Does not know: why; callers have made sure that something is available and that the log has room for the moves.
+
+
+cdef void exchange(State *s, Pool *g, int32_t p, int32_t t, int32_t slot) noexcept nogil:
+    """A held page at tier t and the idle page at tier 0's `slot` change places."""
+    cdef int32_t other = g.tiers[0].slots[slot].page, cold = page_at(g, p).slot[t]
+    cdef int32_t *move = log_move(&s.log, EXCHANGE, g.index)
+    move[0], move[1], move[2], move[3], move[4] = 0, slot, t, cold, s.block_size
+    move[5], move[6], move[7], move[8] = p, page_at(g, p).stamp, other, page_at(g, other).stamp
+    lift(g, 0, other)
+    page_at(g, p).slot[t] = -1
+    put_copy(g, other, t, cold)
+    list_idle(g, t, page_at(g, other), UNKNOWN)
+    put_copy(g, p, 0, slot)
+    log_page(s, g, page_at(g, other), MOVED, 0, t)
+    log_page(s, g, page_at(g, p), MOVED, t, 0)
+    note_move(g, other, 0, t)
+    note_move(g, p, t, 0)
+    g.counters[OFFLOADED] += 1
+    g.counters[ONBOARDED] += 1
+
+
+cdef bint clear_slot(State *s, Pool *g, int32_t slot) noexcept nogil:
+    """Free a picked slot of tier 0 without displacing idle pages below; False: only an exchange will do."""
+    cdef int32_t p = g.tiers[0].slots[slot].page, u, room
+    cdef Page *page = page_at(g, p)
+    g = keeper(s, g, p)
+    if priority_of(page) < s.offload_min or has_shadow(g, page):
+        evict_copy(s, g, 0, slot)
+        return True
+    for u in range(1, num_fast(g)):
+        room = soft_room(s, g, u, pick(g, u))
+        if room >= 0:
+            lift(g, 0, p)
+            offload_to(s, g, p, 0, slot, u, room)
+            return True
+    return False
+
+
+cdef int onboard(State *s, Pool *g, int32_t p) noexcept nogil:
+    """Bring a held page up to tier 0; -1 when nothing is available."""
+    cdef int32_t t = hottest(g, page_at(g, p)), cold = page_at(g, p).slot[t], slot = pick(g, 0)
+    if slot < 0:
+        return -1
+    g.counters[TOTAL] += 1
+    if g.tiers[0].slots[slot].page < 0:
+        unlist_empty(g, 0, slot)
+        g.counters[NEW] += 1
+    elif not clear_slot(s, g, slot):
+        if stays_of(g, p) == 0 and is_mine(g, g.tiers[0].slots[slot].page):
+            exchange(s, g, p, t, slot)
+            return 0
+        evict_copy(s, g, 0, slot)     # the page is read below, or a move would be of two groups
+    log_copy(s, g, ONBOARD, p, t, cold, 0, slot)
+    put_copy(g, p, 0, slot)
+    log_page(s, g, page_at(g, p), MOVED, t, 0)
+    g.counters[ONBOARDED] += 1
+    if s.shadows or stays_of(g, p):
+        list_shadow(g, t, page_at(g, p))
+    else:
+        page_at(g, p).slot[t] = -1
+        list_empty(g, t, cold)
+    note_move(g, p, t, 0)
+    return 0
 
 
 cdef int fill_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t last, Ask *ask) noexcept nogil:

@@ -2,6 +2,13 @@
 # Does not know: what the row gets besides.
 
 
+cdef int32_t num_landed(State *s, Path *path) noexcept nogil:
+    """Blocks of a hit that are computed by now."""
+    if path.pending == 0 or not has_owner(s, path):
+        return path.blocks
+    return max(path.blocks - path.pending, min(path.blocks, s.computed[path.owner] // s.block_size))
+
+
 cdef Stake *promiser_of(State *s, Pool *g, int32_t b, int32_t p) noexcept nogil:
     """The part of the row that alone holds a page of a window in column b and has promised its room; or NULL."""
     cdef int32_t row

@@ -1,14 +1,19 @@
-"""Claims: they keep what a hit needs from being evicted.
+"""Claims, which keep what a hit needs from being evicted, and pending blocks that a hit may end with.
 
-Owns the holds of phase 1. Moves nothing, allocates nothing, changes no order; knows nothing of rows.
+Owns the holds of phase 1. Pending blocks are whole blocks of a prompt that steps in flight compute for another row,
+behind what the tree has: the hit names the row that has most of them, and its claim keeps their pages by number. Moves
+nothing, allocates nothing, changes no order; knows nothing of what rows get, nor of steps.
 """
 
 from collections.abc import Sequence
 
 from quire.core.store.interface import Need, SourceState
-from quire.core.store.reference.hits.walk_result import Hit
+from quire.core.store.reference.hits.walk import Edge
+from quire.core.store.reference.hits.walk_result import NOBODY, Hit
+from quire.core.store.reference.keys.chain import Chain
 from quire.core.store.reference.pools.pool import Pool
-from quire.core.store.reference.tree.node import Page
+from quire.core.store.reference.pools.state import Row, State
+from quire.core.store.reference.tree.node import Node, Page
 
 
 def claim(pools: Sequence[Pool], hit: Hit, needs: Sequence[Need] | None = None, stays: bool = False) -> None:
@@ -58,3 +63,55 @@ def source_state(hit: Hit) -> SourceState:
     held, claims = (int(page.holders > 0) for page in pages), (page.claims for page in pages)
     is_leaf = node.alive and not node.children and not any(page.stays for page in pages)  # else it is not taken over
     return int(is_leaf), tuple(held), tuple(claims), tuple(page.hottest for page in pages)
+
+
+def find_pending(state: State, hit: Hit, chain: Chain, root: Node | None, usable: int) -> int:
+    """Lengthen a fresh hit by the blocks that one row's steps in flight compute; the row, -1: none. Not with states."""
+    if root is None or any(group.current for group in state.groups):
+        return NOBODY
+    best, owner = hit.blocks, NOBODY
+    for number, row in enumerate(state.table.rows):
+        if row is None or state.table.launched[number] <= state.table.computed[number]:
+            continue
+        end = pending_end(state, hit, chain, root, number, usable)
+        if end > best:
+            best, owner = end, number
+    if owner != NOBODY:
+        columns = range(hit.blocks, best)
+        pages = [state.table.pages_in(pool.group, owner, columns) for pool in state.pools]
+        hit.add_pending(owner, state.table.row(owner), pages)
+    return owner
+
+
+def pending_end(state: State, hit: Hit, chain: Chain, root: Node, number: int, usable: int) -> int:
+    """How many blocks there are with those that a row in flight computes, where every group could resume."""
+    table, row = state.table, state.table.row(number)
+    size, done = table.block_size, int(table.committed[number])
+    if not is_on_path(row, hit, root, done):
+        return hit.blocks
+    edge = Edge(state.groups)
+    for block in range(min(int(table.launched[number]), row.prompt, usable, len(chain)) // size):
+        if block >= done and chain.block(block) != row.chain.block(block):
+            break
+        had = block < hit.blocks
+        edge.advance([had or table.page(pool.group, number, block) is not None for pool in state.pools])
+    return max(hit.blocks, edge.blocks)
+
+
+def is_on_path(row: Row, hit: Hit, root: Node, done: int) -> bool:
+    """Whether what a row has committed, and will go on from in the tree, is a part of the hit."""
+    if not row.commits or done > hit.blocks:
+        return False
+    return row.tip is (hit.nodes[done - 1] if done else root)
+
+
+def is_still_there(state: State, hit: Hit) -> bool:
+    """Whether the row still has the pages of the pending blocks that were found."""
+    number = hit.owner
+    if number == NOBODY:
+        return True
+    if state.table.rows[number] is not hit.owner_row:
+        return False
+    columns = range(hit.walked, hit.blocks)
+    now = [state.table.pages_in(pool.group, number, columns) for pool in state.pools]
+    return now == hit.pending

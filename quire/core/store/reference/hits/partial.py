@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from quire.core.store.reference.hits.walk_result import Hit
 from quire.core.store.reference.keys.chain import WIDTH, common_tokens
 from quire.core.store.reference.moves.attach import detach
+from quire.core.store.reference.moves.columns import onboard
 from quire.core.store.reference.moves.evict import copy_part, new_page, unbury
-from quire.core.store.reference.moves.onboard import onboard
 from quire.core.store.reference.pools.listing import is_near
 from quire.core.store.reference.pools.pool import Pool
 from quire.core.store.reference.pools.state import State

@@ -11,7 +11,7 @@ from quire.core.store.reference.keys.hash import signed
 from quire.core.store.reference.pools.pool import Pool
 from quire.core.store.reference.pools.state import State
 from quire.core.store.reference.tree.node import Node, Page
-from quire.core.store.reference.tree.traverse import below
+from quire.core.store.reference.tree.tree import below
 
 
 def facts_of(state: State, page: Page, node: Node, tier: int) -> int:

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from quire.core.store.reference.learned.ages import age_bin, cell_number, listed_class
-from quire.core.store.reference.orders.lru import Lists
-from quire.core.store.reference.pools.order import COVERED, NUM_CLASSES, Entry
+from quire.core.store.reference.pools.order import COVERED, NUM_CLASSES, Entry, Lists
 from quire.core.store.reuse import FIRST_RANK, NUM_AGES, NUM_CELLS
 
 K = TypeVar("K")

@@ -2,11 +2,12 @@
 
 Owns the interface between a tier and its order (docs/reference/order.md): the tier says which keys may go, and asks the
 order which go next. Owns the tier itself, too: the owner of each slot, which are empty, which hold shadows. Here the
-keys are slots; an order knows nothing of them, so that it can rank anything. Knows no order, nor why a slot is listed.
+keys are slots; an order knows nothing of them, so that it can rank anything. Owns lists by number, too, on which orders
+are built. Knows no order, nor why a slot is listed.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -118,6 +119,55 @@ class Queue(Generic[K]):
             if listed:
                 self._parked.add(key)
         return None
+
+
+class Lists(Generic[K]):
+    """Keys in numbered lists, each first in, first out; the lists are taken by their numbers."""
+
+    __slots__ = ("_front", "_turn", "entries", "level", "queues")
+    empties_wait = False
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._front = -1  # the turn of the next that goes to the front
+        self.queues: dict[int, Queue[K]] = {}  # made when first used
+        self.level: dict[K, int] = {}  # key -> the list it waits in
+        self.entries: dict[K, Entry] = {}
+
+    def push(self, key: K, level: int, entry: Entry, front: bool = False) -> None:
+        """A key joins the back of a list, or its front."""
+        self.queues.setdefault(level, Queue()).push(key, self._front if front else self._turn)
+        self.level[key], self.entries[key] = level, entry
+        if front:
+            self._front -= 1
+        else:
+            self._turn += 1
+
+    def remove(self, key: K) -> None:
+        self.queues[self.level.pop(key)].remove(key)
+        del self.entries[key]
+
+    def levels(self) -> Iterable[int]:
+        """The lists in which keys have waited, first to be taken first."""
+        return sorted(self.queues)
+
+    def first(self, spared: Callable[[K], bool]) -> K | None:
+        for level in self.levels():
+            if self.queues[level].turns and (key := self.queues[level].first(spared)) is not None:
+                return key
+        return None
+
+    def spare_no_more(self, key: K) -> None:
+        self.queues[self.level[key]].unpark(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return (key for level in self.levels() for key in self.queues[level].turns)
+
+    def age(self, now: int) -> None:
+        """What came first goes first, however long ago."""
+
+    def census(self) -> dict[int, list[K]]:
+        return {level: list(queue.turns) for level, queue in sorted(self.queues.items()) if queue.turns}
 
 
 class Order:

@@ -1,7 +1,9 @@
-"""Commit: pages of full, computed blocks become findable.
+"""Commit: pages of full, computed blocks become findable; columns behind a window's edge, or snapshots of a state once
+it has gone on, leave their row.
 
-Owns how far a row has got and when its pages are offered: at once, even those that are to leave the row later. A row
-that comes to hold one of these is charged for it (`promised`). Knows nothing of how rows end.
+Owns how far a row has got, and when its pages are offered: at once, even those that are to leave the row later. A row
+that comes to hold one of these is charged for it (`promised`). Owns when a column becomes a hole: only numbers decide,
+a group keeps the last `keep` blocks and the first `sink`. Knows nothing of how rows end.
 """
 
 from collections.abc import Sequence
@@ -12,14 +14,15 @@ import numpy as np
 from quire.core.store.interface import Int32Array
 from quire.core.store.reference.keys.chain import Chain
 from quire.core.store.reference.moves.attach import attach_row
+from quire.core.store.reference.moves.columns import clear_columns
 from quire.core.store.reference.moves.priority import refresh
 from quire.core.store.reference.pools.pool import Pool
 from quire.core.store.reference.pools.state import Row, State
-from quire.core.store.reference.rows.window import leave
+from quire.core.store.reference.rows.state_snapshots import keep_snapshot
 from quire.core.store.reference.tree.node import Node
 from quire.core.store.reference.tree.point_kinds import NAMED
 from quire.core.store.reference.tree.resume_points import ask_again, learn_parting, set_kind
-from quire.core.store.reference.tree.traverse import ancestor, climb, extend_path
+from quire.core.store.reference.tree.tree import ancestor, climb, extend_path
 
 MOST_NAMED = 64
 
@@ -140,3 +143,43 @@ def _show(state: State, pool: Pool, number: int) -> int:
     attached, twins = attach_row(state, pool, climb(row.tip, first), pages)
     row.twins += twins
     return attached
+
+
+def leave(state: State, pool: Pool, number: int) -> int:
+    """A bounded group lets go what the committed boundary has left behind; pages newly attached on the way out."""
+    group, stake = state.groups[pool.group], state.table.row(number).stakes[pool.group]
+    edge = int(state.table.committed[number]) - group.keep
+    columns = range(max(stake.front, group.sink), edge)
+    if group.current:
+        attached = _last_offer(state, pool, number, range(columns.start, min(columns.stop, stake.written)))
+        attached += keep_snapshot(state, pool, number, columns)
+        stake.shown = edge
+    else:
+        attached = _last_offer(state, pool, number, columns)
+        rank_twins(state, pool, number, columns)
+    clear_columns(state, pool, number, columns)
+    stake.front = max(stake.front, edge)
+    return attached
+
+
+def rank_twins(state: State, pool: Pool, number: int, columns: range) -> None:
+    """Idle pages of blocks in whose columns the row has pages of its own are ranked anew, the last first."""
+    row = state.table.row(number)
+    if pool.window is None or not row.commits or not columns:
+        return
+    assert row.tip is not None
+    nodes = climb(row.tip, columns.start)[: len(columns)]
+    pages = state.table.pages_in(pool.group, number, columns)
+    for node, page in reversed(list(zip(nodes, pages, strict=True))):
+        if page is not None and page.is_open:
+            pool.rank_anew(node.pages[pool.group])
+
+
+def _last_offer(state: State, pool: Pool, number: int, columns: range) -> int:
+    """Pages about to go that have no place in the tree get one if it is free now."""
+    row = state.table.row(number)
+    if not row.commits or not columns:
+        return 0
+    assert row.tip is not None
+    nodes = climb(row.tip, columns.start)[: len(columns)]
+    return attach_row(state, pool, nodes, state.table.pages_in(pool.group, number, columns))[0]

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from quire.core.store.reference.moves.columns import fill_holes
-from quire.core.store.reference.pools.ask import Ask, Retention, check_asks
 from quire.core.store.reference.pools.pool import Pool
-from quire.core.store.reference.pools.reserve import set_peak
+from quire.core.store.reference.pools.reserve import Ask, Retention, check_asks, set_peak
 from quire.core.store.reference.pools.state import NO_ROOM, State, counters_now, lacks_room, note_counters
 from quire.core.store.reference.rows.teach import teach_columns, teach_new
 

@@ -8,7 +8,7 @@ from quire.core.store.reference.pools.pool import Pool
 from quire.core.store.reference.pools.state import NO_ROOM, State
 from quire.core.store.reference.rows.teach import set_fresh
 from quire.core.store.reference.tree.node import DEFAULT_PRIORITY, NEVER, Page
-from quire.core.store.reference.tree.traverse import ancestor
+from quire.core.store.reference.tree.tree import ancestor
 
 
 def recut(state: State, number: int, cut: int) -> int:

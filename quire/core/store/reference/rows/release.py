@@ -11,11 +11,10 @@ from quire.core.store.reference.moves.hinted_text import End, end_of_row, hint_r
 from quire.core.store.reference.pools.pool import SKIPPED
 from quire.core.store.reference.pools.reserve import set_peak
 from quire.core.store.reference.pools.state import Row, State
-from quire.core.store.reference.rows.commit import commit
+from quire.core.store.reference.rows.commit import commit, rank_twins
 from quire.core.store.reference.rows.state_snapshots import close_current, keep_currents
-from quire.core.store.reference.rows.window import rank_twins
 from quire.core.store.reference.tree.node import Node, Page
-from quire.core.store.reference.tree.traverse import climb
+from quire.core.store.reference.tree.tree import climb
 
 
 def release(state: State, number: int, keep_tail: bool, now: int, back: int = 0) -> End | None:

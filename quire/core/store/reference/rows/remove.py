@@ -8,7 +8,7 @@ from quire.core.store.reference.moves.attach import detach
 from quire.core.store.reference.moves.evict import bury, unbury
 from quire.core.store.reference.pools.state import State
 from quire.core.store.reference.tree.node import Node
-from quire.core.store.reference.tree.traverse import subtree
+from quire.core.store.reference.tree.tree import subtree
 from quire.core.store.reuse import SPOILT
 
 

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from quire.core.store.interface import Int32Array
-from quire.core.store.reference.hits.pending import num_landed
-from quire.core.store.reference.hits.walk_result import Hit
+from quire.core.store.reference.hits.walk_result import NOBODY, Hit
 from quire.core.store.reference.keys.chain import Chain
 from quire.core.store.reference.pools.pool import Pool
 from quire.core.store.reference.pools.reserve import Stake, keep_more
 from quire.core.store.reference.pools.state import Row, State
 from quire.core.store.reference.tree.node import Node, Page
 from quire.core.store.reference.tree.resume_points import ask_again
-from quire.core.store.reference.tree.traverse import extend_path
+from quire.core.store.reference.tree.tree import extend_path
 
 NO_ROOT = -1
 
@@ -114,3 +113,11 @@ def find_tip(state: State, hit: Hit, chain: Chain, root: Node, landed: int) -> N
     if tip.alive and tip.root is root:
         return tip
     return extend_path(state.tree, chain, root, 0, hit.blocks)
+
+
+def num_landed(state: State, hit: Hit) -> int:
+    """Blocks of a hit that are computed by now."""
+    number = hit.owner
+    if number == NOBODY or state.table.rows[number] is not hit.owner_row:
+        return hit.blocks  # its row has ended, which no row does while a step in flight has it
+    return max(hit.walked, min(hit.blocks, int(state.table.computed[number]) // state.rules.block_size))

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 
 from quire.core.store.reference.hits.partial import copy_source, may_take_over, take_source
 from quire.core.store.reference.hits.walk_result import Hit
-from quire.core.store.reference.moves.columns import fill_holes
+from quire.core.store.reference.moves.columns import fill_holes, onboard
 from quire.core.store.reference.moves.evict import new_page
-from quire.core.store.reference.moves.onboard import onboard
 from quire.core.store.reference.moves.priority import set_priority
-from quire.core.store.reference.pools.ask import Ask, Retention, check_asks
 from quire.core.store.reference.pools.pool import PARTIAL_FROM, PENDING, REUSED_FROM, REUSED_FULL, REUSED_PARTIAL, Pool
-from quire.core.store.reference.pools.reserve import count_own, set_peak
+from quire.core.store.reference.pools.reserve import Ask, Retention, check_asks, count_own, set_peak
 from quire.core.store.reference.pools.state import State, counters_now, note_counters
 from quire.core.store.reference.rows.state_snapshots import open_current, resume_current
 from quire.core.store.reference.rows.teach import teach_new, teach_prompt

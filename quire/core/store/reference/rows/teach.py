@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from quire.core.store.reference.hits.walk_result import Hit
 from quire.core.store.reference.keys.chain import Chain
 from quire.core.store.reference.learned.ages import follows_hint, fresh_class
-from quire.core.store.reference.pools.ask import Ask
 from quire.core.store.reference.pools.pool import Pool
+from quire.core.store.reference.pools.reserve import Ask
 from quire.core.store.reference.pools.state import State
 from quire.core.store.reference.tree.node import Node
 from quire.core.store.reuse import ONCE

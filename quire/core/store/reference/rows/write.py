@@ -15,13 +15,13 @@ from quire.core.store.reference.moves.attach import attach, is_unused, replace_p
 from quire.core.store.reference.moves.events import log_stored
 from quire.core.store.reference.moves.evict import NO_TIER, take_in
 from quire.core.store.reference.moves.priority import refresh
-from quire.core.store.reference.pools.ask import Retention
 from quire.core.store.reference.pools.listing import is_near
 from quire.core.store.reference.pools.pool import Pool
+from quire.core.store.reference.pools.reserve import Retention
 from quire.core.store.reference.pools.state import NO_ROW, State
 from quire.core.store.reference.rows.commit import Prompt, extend_known, set_kinds_along
 from quire.core.store.reference.tree.node import Node, Page
-from quire.core.store.reference.tree.traverse import climb
+from quire.core.store.reference.tree.tree import climb
 
 Lack = tuple[int, int, int]  # group, pages wanted, slots that can be had
 
