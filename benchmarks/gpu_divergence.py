@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.gpu_engine import VOCABULARY, model
-from quire.engine import Engine, EngineConfig, Sampling
+from benchmarks.gpu_engine import VOCABULARY, modules
+from quire.engine import Engine, EngineConfig, Sampling, from_module
 
 CONTROLS = 8  # prompts that transformers answers itself
 
@@ -50,7 +50,8 @@ def main() -> None:
     parser.add_argument("--output", type=int, default=128)
     parser.add_argument("--layers", type=int, default=16)
     options = parser.parse_args()
-    made, dice = model(options.layers), np.random.default_rng(5)
+    made, plain = from_module(modules(options.layers)), modules(options.layers)  # an engine's own modules are rewired
+    dice = np.random.default_rng(5)
     common = dice.integers(3, VOCABULARY, 300).tolist()
     prompts = [
         common[: 300 * (nth % 2)] + dice.integers(3, VOCABULARY, int(dice.integers(20, 900))).tolist()
@@ -61,19 +62,17 @@ def main() -> None:
         runs = [engine.submit(prompt, sampling) for prompt in prompts]
         engine.drain()
         answers = [list(run.answers[0].tokens) for run in runs]
-    found = [gap for prompt, answer in zip(prompts, answers, strict=True) for gap in gaps(made.module, prompt, answer)]
+    found = [gap for prompt, answer in zip(prompts, answers, strict=True) for gap in gaps(plain, prompt, answer)]
     tell("engine", sum(map(len, answers)), found)
     wrong = [[*answer[:-1], (answer[-1] + 1) % VOCABULARY] for answer in answers]
-    last = [max(gaps(made.module, prompt, answer)) for prompt, answer in zip(prompts, wrong, strict=True)]
+    last = [max(gaps(plain, prompt, answer)) for prompt, answer in zip(prompts, wrong, strict=True)]
     print(f"a wrong last token: gaps from {min(last):.1f} ulp on, half above {np.median(last):.1f}", flush=True)
     found, count = [], 0
     for prompt in prompts[:CONTROLS]:
         with torch.inference_mode():
-            text = made.module.generate(
-                torch.tensor([prompt], device="cuda"), max_new_tokens=options.output, do_sample=False
-            )
+            text = plain.generate(torch.tensor([prompt], device="cuda"), max_new_tokens=options.output, do_sample=False)
         answer = text[0, len(prompt) :].tolist()
-        found += gaps(made.module, prompt, answer)
+        found += gaps(plain, prompt, answer)
         count += len(answer)
     tell("control", count, found)
 

@@ -29,8 +29,8 @@ MEMORY = {  # of the sample: pages of 16 tokens on the device and in host memory
 }  # fmt: skip
 
 
-def model(layers: int) -> Any:
-    """Random weights; what they are does not matter."""
+def modules(layers: int) -> Any:
+    """Random weights, the same each time; what they are does not matter."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -43,7 +43,7 @@ def model(layers: int) -> Any:
         torch.set_default_dtype(torch.bfloat16)
         module = LlamaForCausalLM(config)
         torch.set_default_dtype(torch.float32)
-    return from_module(module)
+    return module
 
 
 class Bench:
@@ -220,7 +220,7 @@ def main() -> None:
         overlap=options.overlap,
     )  # fmt: skip
     began = time.perf_counter()
-    made = model(options.layers)
+    made = from_module(modules(options.layers))
     engine = Engine(made, config)
     engine.warm_up()
     print(f"{engine!r}, graphs {options.graphs}, overlap {options.overlap}: {time.perf_counter() - began:.1f} s")

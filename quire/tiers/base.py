@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from quire.core.records.errors import InputError, QuireError, UnknownError, say
 
 Bytes = NDArray[np.uint8]
+Pages = tuple[Sequence[int], Sequence[int]]  # slots, and the rows of other memory that they are copied to or from
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,10 @@ class BulkTier(Tier, Protocol):
 
     def exchange(self, group: int, slots: Sequence[int], view: Bytes, rows: Sequence[int]) -> None:
         """Whole pages change places."""
+        ...
+
+    def read_and_write(self, group: int, view: Bytes, down: Pages, up: Pages) -> None:
+        """As `read_into` of whole pages, then `write_from`, at once. No row that is read is one that was filled."""
         ...
 
 

@@ -5,7 +5,8 @@ Knows no plans and no poison.
     memory   -> memory     one copy per run of neighbouring slots
     any tier -> memory     read into the target slots
     memory   -> any tier   write out of the source slots
-    bulk    <-> memory     one call for all of them, exchanges too, where the tier reaches that memory
+    bulk    <-> memory     one call for all of them, exchanges too, where the tier reaches that memory; and for two
+                           batches, of which one makes room for the other
     any tier -> any tier   read and write through staging, a chunk at a time; exchanges too
 """
 
@@ -68,6 +69,14 @@ def _carry_at_once(src: End, dst: End, batch: MoveBatch) -> Failures | None:
     if batch.exchange:
         return _call(lambda group, slots, rows: bulk.exchange(group, slots, view, rows), group, slots, rows)
     return _call(lambda group, slots, rows: act(group, slots, view, rows, cut), group, slots, rows)
+
+
+def carry_both(src: End, dst: End, down: MoveBatch, up: MoveBatch) -> bool:
+    """The moves of two batches by one call, both ways over the link; False: there is no such pair of tiers."""
+    if src.bulk is None or dst.memory is None or not src.bulk.reaches(down.group, view := dst.memory.view(down.group)):
+        return False
+    src.bulk.read_and_write(down.group, view, (down.src_slots, down.dst_slots), (up.dst_slots, up.src_slots))
+    return True
 
 
 def _copy_inside(tier: CopyingTier, batch: MoveBatch) -> Failures:

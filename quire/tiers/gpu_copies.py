@@ -2,6 +2,7 @@
 Knows no pages and no tiers: it is given addresses that the GPU can reach, of its own memory or of pinned host memory.
 
     fragments   (source, target), (source, target), ...   each `width` bytes
+    pairs       the first fragments may have partners: both are read before either is written
     tiles       every fragment in pieces of TILE words; program p of P carries tiles p, p + P, p + 2 P, ...
 
 A call per page costs microseconds, which pages below some megabytes cannot pay (64 KiB cross the link in one). A few
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # and these two, which it finds in annotations
     from typing import Any as tensor
 
 Addresses = NDArray[np.int64]
+Partners = tuple[Addresses, Addresses]  # sources, targets
 
 
 class FragmentCopies:
@@ -43,27 +45,29 @@ class FragmentCopies:
         self.programs = programs
         self._here = self._there = torch.empty(0, dtype=torch.int64)
 
-    def run(self, sources: Addresses, targets: Addresses, width: int, *, swap: bool = False) -> None:
-        """Queue the copies; with `swap` the two fragments of a pair change places.
+    def run(self, sources: Addresses, targets: Addresses, width: int, partners: Partners | None = None) -> None:
+        """Queue the copies. `partners`: sources and targets of copies beside the first ones, one beside each.
 
-        Requires: `fits` said so for each; the copies of the run before are done; no fragment overlaps another target.
+        Requires: `fits` said so for each; the copies of the run before are done; a target overlaps no other fragment
+        than its own partner.
         """
         count = len(sources)
         if not count:
             return
-        self._make_room(count)
-        self._here[: 2 * count].numpy()[:] = np.concatenate((sources, targets))
+        columns = np.concatenate((sources, targets, *(partners or ())))
+        self._make_room(len(columns))
+        self._here[: len(columns)].numpy()[:] = columns
         if self._there is not self._here:
-            self._there[: 2 * count].copy_(self._here[: 2 * count], non_blocking=True)
-        words = width // WORD
+            self._there[: len(columns)].copy_(self._here[: len(columns)], non_blocking=True)
+        words, num_pairs = width // WORD, 0 if partners is None else len(partners[0])
         grid = (min(self.programs, count * -(-words // TILE)),)
-        wide = not ((width | int(np.bitwise_or.reduce(self._here[: 2 * count].numpy()))) & 15)
-        _kernel()[grid](self._there, count, words, TILE, wide, swap, num_warps=WARPS)
+        wide = not ((width | int(np.bitwise_or.reduce(columns))) & 15)
+        _kernel()[grid](self._there, count, num_pairs, words, TILE, wide, num_pairs > 0, num_warps=WARPS)
 
     def _make_room(self, count: int) -> None:
-        """A table for so many pairs, twice: the GPU would read addresses slowly over the link."""
-        if len(self._here) < 2 * count:
-            size, on_gpu = 2 << count.bit_length(), self._device.type == "cuda"
+        """A table for so many addresses, twice: the GPU would read them slowly over the link."""
+        if len(self._here) < count:
+            size, on_gpu = 1 << count.bit_length(), self._device.type == "cuda"
             self._here = torch.empty(size, dtype=torch.int64, pin_memory=on_gpu)
             self._there = torch.empty(size, dtype=torch.int64, device=self._device) if on_gpu else self._here
 
@@ -82,10 +86,12 @@ def is_available() -> bool:
 def _kernel() -> Any:
     triton, language = import_module("triton"), import_module("triton.language")
     globals().update(tl=language, constexpr=language.constexpr, tensor=language.tensor)
-    return triton.jit(_carry, do_not_specialize=["table", "count", "words"])
+    return triton.jit(_carry, do_not_specialize=["table", "count", "num_pairs", "words"])
 
 
-def _carry(table: tensor, count: tensor, words: tensor, tile: constexpr, wide: constexpr, swap: constexpr) -> None:
+def _carry(
+    table: tensor, count: tensor, num_pairs: tensor, words: tensor, tile: constexpr, wide: constexpr, pairs: constexpr
+) -> None:
     """One program: its share of all tiles."""
     pointer = tl.pointer_type(tl.int64)
     lane, tiles = tl.arange(0, tile), tl.cdiv(words, tile)
@@ -95,9 +101,13 @@ def _carry(table: tensor, count: tensor, words: tensor, tile: constexpr, wide: c
         if wide:  # then a thread reads two words at once
             source, target = tl.multiple_of(source, 16), tl.multiple_of(target, 16)
         inside = at + lane < words
-        from_at, to_at = source.to(pointer) + at + lane, target.to(pointer) + at + lane
-        here = tl.load(from_at, mask=inside)
-        if swap:
-            there = tl.load(to_at, mask=inside)
-            tl.store(from_at, there, mask=inside)
-        tl.store(to_at, here, mask=inside)
+        here = tl.load(source.to(pointer) + at + lane, mask=inside)
+        if pairs:
+            paired = inside & (which < num_pairs)
+            column = table + 2 * count + which
+            other, into = tl.load(column, which < num_pairs), tl.load(column + num_pairs, which < num_pairs)
+            if wide:
+                other, into = tl.multiple_of(other, 16), tl.multiple_of(into, 16)
+            there = tl.load(other.to(pointer) + at + lane, mask=paired)
+            tl.store(into.to(pointer) + at + lane, there, mask=paired)
+        tl.store(target.to(pointer) + at + lane, here, mask=inside)

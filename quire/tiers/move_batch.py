@@ -39,6 +39,12 @@ class MoveBatch:
     sources: list[int]  # place numbers of the slots
     targets: list[int]
 
+    def makes_room_for(self, other: MoveBatch) -> bool:
+        """Whether the next batch goes the other way, with whole pages of the group, none of which this one brings."""
+        mine, its = (self.src_tier, self.dst_tier), (other.dst_tier, other.src_tier)
+        alike = mine == its and self.group == other.group and self.cut == other.cut and self.src_tier != self.dst_tier
+        return alike and not (self.exchange or other.exchange) and set(self.targets).isdisjoint(other.sources)
+
 
 class Ground:
     """What moves run on. Each slot of a tier's pool is one numbered *place*: no hazard mixes up two tiers, and none

@@ -10,6 +10,7 @@ hazards between plans, and inside a plan the order of its batches respects them.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,7 @@ import numpy as np
 from quire.core.records.errors import InputError, StateError, say, without_words
 from quire.core.records.plan import Moves, Plan
 from quire.tiers.base import PageLayout, Tier
-from quire.tiers.copy_or_exchange import End, Failures, carry
+from quire.tiers.copy_or_exchange import End, Failures, carry, carry_both
 from quire.tiers.move_batch import Ground, MoveBatch
 from quire.tiers.process import check_process
 
@@ -177,8 +178,13 @@ class Mover:
         """A plan to its end. A fault of the mover's own fails this plan and all after it, for every waiter."""
         failed: Failures = {}
         try:
-            for batch in self._ground.batches(moves) if self.failure is None else ():
-                failed |= self._run_batch(batch, ticket.number)
+            batches = deque(self._ground.batches(moves) if self.failure is None else ())
+            while batches:
+                batch = batches.popleft()
+                both = self._run_both(batch, batches[0], ticket.number) if batches else None
+                if both is not None:
+                    batches.popleft()
+                failed |= self._run_batch(batch, ticket.number) if both is None else both
         except Exception as error:
             self.failure = error
         if self.failure is not None:
@@ -198,11 +204,32 @@ class Mover:
             self._batches += 1
         if failed or self._poison:
             self._mark(batch, failed, number)
-        moved = (len(batch.moves) - len(failed)) * batch.cut[0] * batch.cut[1]
+        self._count(batch, len(batch.moves) - len(failed))
+        return failed
+
+    def _run_both(self, down: MoveBatch, up: MoveBatch, number: int) -> Failures | None:
+        """Two batches at once, as `_run_batch`; None: the tiers cannot, or what is spoilt must be looked at."""
+        if self._poison or not down.makes_room_for(up):
+            return None
+        failed: Failures = {}
+        try:
+            if not carry_both(self._ends[down.src_tier], self._ends[down.dst_tier], down, up):
+                return None
+        except Exception as error:  # none of it is to be trusted
+            failed = dict.fromkeys([*down.moves, *up.moves], f"{type(error).__name__}: {error}")
+        self._batches += 1
+        for batch in (down, up):
+            if failed:
+                self._mark(batch, failed, number)
+            else:
+                self._count(batch, len(batch.moves))
+        return failed
+
+    def _count(self, batch: MoveBatch, num_moves: int) -> None:
+        moved = num_moves * batch.cut[0] * batch.cut[1]
         self._bytes[batch.src_tier, batch.dst_tier] += moved
         if batch.exchange:
             self._bytes[batch.dst_tier, batch.src_tier] += moved
-        return failed
 
     def _carry(self, batch: MoveBatch) -> Failures:
         src, dst = self._ends[batch.src_tier], self._ends[batch.dst_tier]

@@ -7,6 +7,7 @@ the order of its copies; the tensors are the caller's, shared. Not part of `quir
 
 Copies wait for what is on the device's default stream, and each call returns when they are done. What runs on other
 streams is the caller's to order. Between a GPU and pinned memory one launch carries a whole batch (gpu_copies.py).
+With an event in `behind`, copies to and from other memory wait for that alone, and so may run beside newer kernels.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, MissingExtra, StateError, install_line, say
-from quire.tiers.base import Bytes, TierInfo, check_bulk, check_call, check_copy, check_distinct, pools_in, runs
+from quire.tiers.base import Bytes, Pages, TierInfo, check_bulk, check_call, check_copy, check_distinct, pools_in, runs
 
 try:
     import torch
@@ -39,7 +40,7 @@ class TorchTier:
     the CPU, ArenaTier.over is faster. `programs`: how many of a GPU's processors carry a batch, at most.
     """
 
-    __slots__ = ("_arenas", "_fragments", "_info", "_pinned", "_stream")
+    __slots__ = ("_arenas", "_fragments", "_info", "_pinned", "_stream", "behind")
 
     def __init__(self, name: str, arenas: Sequence[torch.Tensor], *, programs: int = PROGRAMS) -> None:
         for group, arena in enumerate(arenas):
@@ -57,6 +58,7 @@ class TorchTier:
         on_cuda = [device for device in devices if device.type == "cuda"]
         self._stream = torch.cuda.Stream(on_cuda[0]) if on_cuda else None
         self._fragments = FragmentCopies(arenas[0].device if arenas else torch.device("cpu"), programs)
+        self.behind: torch.cuda.Event | None = None
         self._pinned: dict[int, Bytes] = {}  # by address; kept, so that nothing else comes to lie there
 
     def info(self) -> TierInfo:
@@ -92,7 +94,7 @@ class TorchTier:
         arenas = self._open()
         check_copy(self._info, group, src_slots, dst_slots, cut)
         pages = _cut(arenas[group], cut)
-        with self._copies():
+        with self._copies(inside=True):
             for target, source, count in runs(dst_slots, src_slots):
                 pages[target : target + count].copy_(pages[source : source + count])
 
@@ -138,7 +140,21 @@ class TorchTier:
         check_distinct(self._info, group, slots)
         cut = (1, view.shape[1])
         here, there = _addresses(self._start(group), view.shape[1], slots, cut), _rows(view, rows, cut)
-        self._launch(here, there, view.shape[1], swap=True)
+        self._launch(here, there, view.shape[1], (there, here))
+
+    def read_and_write(self, group: int, view: Bytes, down: Pages, up: Pages) -> None:
+        """Whole pages go both ways at once: a slot that is read may be written, by the page beside it."""
+        for slots, rows in (down, up):
+            check_bulk(self._info, group, slots, view, rows)
+            check_distinct(self._info, group, slots)
+        if view.shape[1] >= PLAIN_BYTES:
+            self.read_into(group, down[0], view, down[1], (1, view.shape[1]))
+            return self.write_from(group, up[0], view, up[1], (1, view.shape[1]))
+        beside = {slot: nth for nth, slot in enumerate(up[0])}
+        pairs = [(nth, beside.pop(slot)) for nth, slot in enumerate(down[0]) if slot in beside]
+        paired = {nth for nth, _ in pairs}
+        pairs += zip((nth for nth in range(len(down[0])) if nth not in paired), list(beside.values()), strict=False)
+        self._launch_both(group, view, down, up, np.array(pairs, np.int64).reshape(-1, 2))
 
     def close(self) -> None:
         """Let go of the tensors."""
@@ -148,9 +164,22 @@ class TorchTier:
     def _start(self, group: int) -> int:
         return int(self._open()[group].data_ptr())
 
-    def _launch(self, sources: Addresses, targets: Addresses, width: int, *, swap: bool = False) -> None:
+    def _launch(
+        self, sources: Addresses, targets: Addresses, width: int, partners: tuple[Addresses, Addresses] | None = None
+    ) -> None:
         with self._copies():
-            self._fragments.run(sources, targets, width, swap=swap)
+            self._fragments.run(sources, targets, width, partners)
+
+    def _launch_both(self, group: int, view: Bytes, down: Pages, up: Pages, pairs: NDArray[np.int64]) -> None:
+        """Pairs of a page down and one up; then what is left of the longer list."""
+        cut = (1, view.shape[1])
+        here, up_to = (_addresses(self._start(group), view.shape[1], slots, cut) for slots in (down[0], up[0]))
+        there, up_from = (_rows(view, rows, cut) for rows in (down[1], up[1]))
+        left, waiting = np.ones(len(here), bool), np.ones(len(up_to), bool)
+        left[pairs[:, 0]] = waiting[pairs[:, 1]] = False
+        sources = np.concatenate((here[pairs[:, 0]], here[left], up_from[waiting]))
+        targets = np.concatenate((there[pairs[:, 0]], there[left], up_to[waiting]))
+        self._launch(sources, targets, view.shape[1], (up_from[pairs[:, 1]], up_to[pairs[:, 1]]))
 
     def _open(self) -> list[torch.Tensor]:
         if self._arenas is None:
@@ -158,13 +187,17 @@ class TorchTier:
         return self._arenas
 
     @contextmanager
-    def _copies(self) -> Iterator[None]:
-        """Copies in here are queued on the tier's stream, and done at the end, be it an error."""
+    def _copies(self, inside: bool = False) -> Iterator[None]:
+        """Copies in here are queued on the tier's stream, and done at the end, be it an error. `inside`: of the tier;
+        they may read what the newest kernels write."""
         with torch.inference_mode():  # arenas may have been made in it, and then they can be written nowhere else
             if self._stream is None:
                 yield
                 return
-            self._stream.wait_stream(torch.cuda.default_stream(self._stream.device))
+            if inside or self.behind is None:
+                self._stream.wait_stream(torch.cuda.default_stream(self._stream.device))
+            else:
+                self._stream.wait_event(self.behind)
             try:
                 with torch.cuda.stream(self._stream):
                     yield

@@ -69,7 +69,7 @@ def test_each_target_has_its_source_and_nothing_else_changes(words: int, swap: b
     pairs = ((0, 3), (2, 1), (3, 0))
     sources = np.array([address(one[source]) for source, _ in pairs])
     targets = np.array([address(other[target]) for _, target in pairs])
-    copies.run(sources, targets, width, swap=swap)
+    copies.run(sources, targets, width, (targets, sources) if swap else None)
     wait()
     for source, target in pairs:
         had[target, :width], was[source, :width] = was[source, :width].copy(), had[target, :width].copy()
@@ -77,6 +77,23 @@ def test_each_target_has_its_source_and_nothing_else_changes(words: int, swap: b
             was[source] = one[source]
     assert np.array_equal(other, had) and np.array_equal(one, was)
     assert swap or np.array_equal(one, host_pages(4, width + 16, 1))
+
+
+@pytest.mark.parametrize("words", [1, TILE + 1])
+@pytest.mark.parametrize("num_pairs", [1, 2, 3])
+def test_partners_are_read_before_what_they_overwrite(words: int, num_pairs: int) -> None:
+    """A page makes room for its partner; the last ones have none."""
+    width = words * WORD
+    device, host = host_pages(3, width, 1), host_pages(6, width, 2)
+    was, had = device.copy(), host.copy()
+    copies = FragmentCopies(torch.device("cuda" if CUDA else "cpu"), 2)
+    here, there, below = ([address(page) for page in pages] for pages in (device, host[:3], host[3:]))
+    partners = np.array(below[:num_pairs]), np.array(here[:num_pairs])
+    copies.run(np.array(here), np.array(there), width, partners)
+    wait()
+    assert np.array_equal(host[:3], was) and np.array_equal(host[3:], had[3:])
+    assert np.array_equal(device[:num_pairs], had[3 : 3 + num_pairs])
+    assert np.array_equal(device[num_pairs:], was[num_pairs:])
 
 
 def test_tables_grow_and_none_are_no_work() -> None:
@@ -126,6 +143,53 @@ def test_bulk_calls_do_what_calls_per_page_do(
         tier.exchange(0, slots, view, rows)
         for slot, row in pairs:
             assert np.array_equal(contents(tier, 0)[slot, 0], other[row]) and np.array_equal(view[row], before[slot, 0])
+
+
+@pytest.mark.parametrize("plain_bytes", [1, 4 << 20])
+@settings(deadline=None, max_examples=30)
+@given(places, places)
+def test_both_ways_at_once_is_one_way_after_the_other(
+    plain_bytes: int, down: list[tuple[int, int]], up: list[tuple[int, int]]
+) -> None:
+    """Slots that are read are written too, or are not; a row that is filled is none that is read."""
+    tier, plain = tier_of(8), tier_of(8)
+    view, other = host_pages(16, PAGE, 1), host_pages(16, PAGE, 1)
+    lists = (
+        ([slot for slot, _ in down], [row for _, row in down]),
+        ([slot for slot, _ in up], [8 + row for _, row in up]),
+    )
+    for one in (tier, plain):
+        fill(one, 0, 5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "PLAIN_BYTES", plain_bytes)
+        tier.read_and_write(0, view, *lists)
+    plain.read_into(0, lists[0][0], other, lists[0][1], (1, PAGE))
+    plain.write_from(0, lists[1][0], other, lists[1][1], (1, PAGE))
+    assert np.array_equal(view, other) and np.array_equal(contents(tier, 0), contents(plain, 0))
+
+
+def test_the_mover_makes_room_and_fills_it_by_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    tier, view = tier_of(4), host_pages(6, PAGE, 1)
+    fill(tier, 0, 3)
+    device, host = contents(tier, 0)[:, 0].copy(), view.copy()
+    calls: list[int] = []
+    told = TorchTier.read_and_write
+    monkeypatch.setattr(TorchTier, "read_and_write", lambda *given: calls.append(len(given[3][0])) or told(*given))
+    down = [(Kind.OFFLOAD, 0, (0, slot), (1, row), 4) for slot, row in ((0, 1), (2, 3), (3, 0))]
+    up = [(Kind.ONBOARD, 0, (1, row), (0, slot), 4) for row, slot in ((4, 2), (5, 0))]
+    with Mover([tier, ArenaTier.over("host", [view])], [PageLayout(PAGE)], 4) as mover:
+        assert mover.run(plan_of(0, *down, *up)) == []
+        assert calls == [3] and mover.stats().bytes_moved == {(0, 1): 3 * PAGE, (1, 0): 2 * PAGE}
+        now = contents(tier, 0)[:, 0]
+        assert np.array_equal(view[[1, 3, 0]], device[[0, 2, 3]]) and np.array_equal(view[[2, 4, 5]], host[[2, 4, 5]])
+        assert np.array_equal(now, np.stack([host[5], device[1], host[4], device[3]]))
+        back = (Kind.OFFLOAD, 0, (0, 1), (1, 2), 4), (Kind.ONBOARD, 0, (1, 2), (0, 3), 4)
+        assert mover.run(plan_of(1, *back)) == []  # what comes up is what went down: one after the other
+        assert calls == [3] and np.array_equal(contents(tier, 0)[3, 0], device[1])
+        monkeypatch.setattr(TorchTier, "read_and_write", lambda *_: 1 // 0)
+        failed = mover.reasons(plan_of(2, *down, *up))
+        assert sorted(failed) == [0, 1, 2, 3, 4] and "ZeroDivisionError" in failed[0]
+        assert mover.run(plan_of(3, (Kind.OFFLOAD, 0, (0, 2), (1, 5), 4))) == [0], "nothing is known of that slot"
 
 
 def test_what_makes_no_sense_changes_nothing() -> None:

@@ -74,6 +74,13 @@ class Pages:
         """The spare page of each group with keys and values."""
         return {group: len(self.arenas[group]) for group in self.kv}
 
+    def move_behind(self, event: torch.cuda.Event | None) -> None:
+        """Moves between the device and other tiers wait for the event, and not for what was launched after it."""
+        from quire.tiers.torch_tier import TorchTier
+
+        if isinstance(self.device_tier, TorchTier):
+            self.device_tier.behind = event
+
     def once_more(self) -> list[Tier]:
         """The same memory as tiers of their own, for another thread: a tier has one caller at a time."""
         groups = range(len(self.arenas))

@@ -25,6 +25,8 @@ from quire.core.state.registry import LaunchedStep
 from quire.core.state.sequence import Sequence as Live
 from quire.engine.model.graphs.decode_graphs import PackedRows
 from quire.engine.model.packing import Packed
+from quire.engine.model.pages import Pages
+from quire.engine.model.step_marks import StepMarks
 from quire.engine.runner.apply_outcomes import OutcomeLoop
 from quire.engine.sampling.sample import BROKEN
 from quire.engine.step.advance import Advance
@@ -48,6 +50,7 @@ class _Unread:
     sequences: list[Live]  # of the works
     ends: Int32  # up to where each is committed when it is read
     tokens: UnreadTokens
+    mark: torch.cuda.Event | None  # its end on the device
 
     def valid(self) -> list[Work]:
         """Works whose branch has not ended since, and still has the pages that it had."""
@@ -63,11 +66,12 @@ class StepsInFlight:
     """The steps of one engine between their launch and the moment that their tokens are on the host."""
 
     def __init__(
-        self, cache: Cache, scheduler: Scheduler, advance: Advance, outcomes: OutcomeLoop, clock: Callable[[], float],
-        overlap: bool,
+        self, cache: Cache, pages: Pages, scheduler: Scheduler, advance: Advance, outcomes: OutcomeLoop,
+        clock: Callable[[], float], overlap: bool,
     ) -> None:  # fmt: skip
         self._cache, self._scheduler, self._queues = cache, scheduler, scheduler.queues
         self._advance, self._outcomes, self._clock = advance, outcomes, clock
+        self._marks = StepMarks(pages)
         self._most = 1 if overlap else 0  # steps that stay in flight while the next is prepared
         self._plain = self._queues.plain
         self._steps: deque[_Unread] = deque()
@@ -119,7 +123,7 @@ class StepsInFlight:
             self.counts.num_steps += 1
             self.counts.num_ahead += num_ahead
             self.counts.num_waits += sum([branch.needs_tokens for branch in unread])
-        self._steps.append(_Unread(step, batch, works, sequences, step.ends.copy(), tokens))
+        self._steps.append(_Unread(step, batch, works, sequences, step.ends.copy(), tokens, self._marks.mark()))
         self._scheduler.rounds.spend(works, batch.tenants)
         num_full = self._queues.launch_plain(batch, starts)
         for work in works:
@@ -217,6 +221,7 @@ class StepsInFlight:
                 one.ends[place] -= wrong
         self._cache.commit(one.step, one.ends, tokens=tokens)
         self._steps.popleft()
+        self._marks.wait_for(one.mark)
         if rejected:
             self._cache.trim(list(rejected), np.array(list(rejected.values()), np.int32))
 
@@ -257,6 +262,7 @@ class StepsInFlight:
 
     def _go_back(self, step: LaunchedStep, branches: list[Branch]) -> None:
         """A step that has raised was not computed; a recurrent state may have gone on, and is given up."""
+        self._marks.wait_for(None)  # what it has launched may run on, in slots that are free now
         lost = {setback.holder for setback in self._cache.fail(step) if setback.lost}
         for branch in branches:
             sequence = branch.sequence

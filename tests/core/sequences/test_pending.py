@@ -449,7 +449,10 @@ def test_what_is_pending_is_not_there_for_any_group(store: StoreName) -> None:
     cache.launch()
     with cache.claim([Request("both", seq(0, 9))]) as claims:
         assert claims[0].start == 4
-        assert [(miss.cause, miss.group) for miss in claims[0].receipt.misses] == [("forgotten", 0), ("last_token", None)]
+        assert [(miss.cause, miss.group) for miss in claims[0].receipt.misses] == [
+            ("forgotten", 0),
+            ("last_token", None),
+        ]
 
 
 def test_a_claim_rests_on_an_owner_that_goes_on(store: StoreName) -> None:
