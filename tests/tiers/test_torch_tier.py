@@ -33,7 +33,7 @@ def tier_on(device: str, num_slots: Sequence[int], page_bytes: Sequence[int]) ->
 
 
 class TestOnTheCpu(TierSuite):
-    beside = frozenset({"copy", "reaches", "read_into", "write_from", "exchange"})
+    beside = frozenset({"copy", "reaches", "read_into", "write_from", "exchange", "read_and_write", "behind"})
 
     def make(self, num_slots: tuple[int, ...], page_bytes: tuple[int, ...], folder: Path) -> Tier:
         return tier_on("cpu", num_slots, page_bytes)
@@ -41,7 +41,7 @@ class TestOnTheCpu(TierSuite):
 
 @needs_cuda
 class TestOnCuda(TierSuite):
-    beside = frozenset({"copy", "reaches", "read_into", "write_from", "exchange"})
+    beside = frozenset({"copy", "reaches", "read_into", "write_from", "exchange", "read_and_write", "behind"})
 
     def make(self, num_slots: tuple[int, ...], page_bytes: tuple[int, ...], folder: Path) -> Tier:
         return tier_on("cuda", num_slots, page_bytes)
