@@ -125,10 +125,12 @@ def gain_of(fault: str, number: int, requests: int = REQUESTS) -> tuple[Judged, 
     said = [one for one in found_in(world).findings if one.kind in FAULTS[fault]]
     one = said[0] if len(said) == 1 else None
     if fault in ("crawler", "batch"):
-        others = [service.number for service in world.services if service.number]
-        tokens = sum(len(tokens) for tokens, letter in zip(world.tokens, world.letters, strict=True) if letter.service)
+        others = [one.number for one in world.services if one.number and reused(world, [one.number]) > 0.1]
+        pairs = zip(world.tokens, world.letters, strict=True)
+        tokens = sum(len(tokens) for tokens, letter in pairs if letter.service in others)
         every = [service.number for service in world.services]
-        before, after = (replayed(world, which, world.memory) / tokens for which in (every, others))
+        rest = [number for number in every if number]
+        before, after = (replayed(world, which, world.memory) / tokens for which in (every, rest))
         return judged, one, before, after
     if fault == "blocks":
         size = 256 if one is None else one.facts["block_size"]

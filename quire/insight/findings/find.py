@@ -51,7 +51,7 @@ def find_findings(log: PromptLog, options: FindOptions, fetch: Fetch, place: Pla
         found = _text_faults(log, lost, options.memory_tokens, fetch, place)
         window = Window(log, options.memory_tokens, log.lengths - lost.used_tokens)
         found += split_caches(log, window) + retries(log)
-        found += floods(log, window, lost.used_tokens[window.requests])
+        found += floods(log, window, lost)
         found += large_blocks(log, lost, options.block_size, fetch)
     found.sort(key=lambda one: -one.gain * one.requests)
     return LogFindings(len(log), total, float(lost.hit_tokens.sum() / total), found)
