@@ -233,6 +233,10 @@ class TextWorld:
         made = ", ".join(f"{one.kind} ({one.fault or 'clean'})" for one in self.services)
         return f"TextWorld({len(self.letters)} requests: {made})"
 
+    @property
+    def told(self) -> dict[str, set[str]]:
+        return FAULTS
+
     def prompts(self) -> Iterator[LoggedPrompt]:
         for line, (letter, tokens) in enumerate(zip(self.letters, self.tokens, strict=True), 1):
             yield LoggedPrompt(tokens, letter.time, letter.scope, None, line)

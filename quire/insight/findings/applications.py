@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quire.core.content.content_chunks import UInt64, mix
-from quire.insight.findings.prompt_log import PromptLog
+from quire.insight.findings.prompt_rows.prompt_log import PromptLog
 from quire.trace.units import Int32, Int64
 
 NEARLY_ALL, MOST_TEXT = 0.8, 0.5  # of requests, that have a text in common; of this text

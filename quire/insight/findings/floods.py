@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.insight.findings.finding import Finding, at_least
-from quire.insight.findings.lost_text import LostText
-from quire.insight.findings.prompt_log import PromptLog
+from quire.insight.findings.prompt_rows.lost_text import LostText
+from quire.insight.findings.prompt_rows.prompt_log import PromptLog
+from quire.insight.findings.prompt_rows.window import Window
 from quire.insight.findings.traffic_faults import name_of
-from quire.insight.findings.window import Window
 from quire.trace.units import Int32, Int64
 
 LEAST_GAIN = 0.1  # of the prompt tokens of others that come again

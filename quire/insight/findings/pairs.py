@@ -13,8 +13,8 @@ import numpy as np
 from quire.core.content.content_chunks import MEAN_BITS
 from quire.insight.findings.alignment import LEAST_EQUAL, Alignment, Change, align, change_of
 from quire.insight.findings.applications import Applications
-from quire.insight.findings.lost_text import LostText
-from quire.insight.findings.prompt_log import PromptLog
+from quire.insight.findings.prompt_rows.lost_text import LostText
+from quire.insight.findings.prompt_rows.prompt_log import PromptLog
 from quire.trace.units import Int64
 
 MOST_PAIRS = 2000  # that are looked at, evenly over the log
@@ -100,7 +100,10 @@ class Pairs:
         for request in looked.tolist():
             pair = self.pair_of(request)
             if pair is not None:
+                if of[request] < 0:  # of none: then of that of what it is beside
+                    of[request] = of[pair.other]
                 by_change[pair.change][int(of[request])].append(pair)
+        applications = [np.flatnonzero(of == number) for number in range(len(applications))]
         groups = []
         for change, found in by_change.items():
             kept: list[Group] = []

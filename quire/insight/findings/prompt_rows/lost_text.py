@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.content.content_chunks import UInt64, mix
-from quire.insight.findings.memory import Rows, prefixes
-from quire.insight.findings.prompt_log import AT_ONCE, PromptLog, dense
+from quire.insight.findings.prompt_rows.memory import Rows, prefixes
+from quire.insight.findings.prompt_rows.prompt_log import AT_ONCE, PromptLog, dense
 from quire.trace.units import Int32, Int64
 
 
