@@ -31,6 +31,8 @@ from .text_worlds import FAULTS, PAIRS, TextWorld, text_worlds
 
 REQUESTS = 300
 LEAST = 0.1  # of a service's tokens: what a fault of drawn_worlds.py costs at least
+
+
 World = TextWorld | DrawnWorld
 
 
@@ -61,6 +63,11 @@ def judge(world: World) -> Judged:
             judged.missed.append(fault)
     judged.wrong = [f"{one.kind} at token {one.token}: {one.text}" for one in left]
     return judged
+
+
+def senders(world: World) -> list[int]:
+    """The service of each request."""
+    return [one.service for one in world.letters]
 
 
 def found_in(world: World) -> LogFindings:
@@ -134,7 +141,7 @@ def faulty(count: int, of_parts: bool = False) -> Iterator[tuple[str, ...]]:
 
 def reused(world: World, which: Sequence[int], block_size: int = 16) -> float:
     """Of the tokens of some services, by a comparison block by block in which nothing is forgotten."""
-    prompts = [one for one, letter in zip(world.prompts(), world.letters, strict=True) if letter.service in which]
+    prompts = [one for one, sender in zip(world.prompts(), senders(world), strict=True) if sender in which]
     found = reuse_of(prompts, block_size)
     return sum(one.tokens for one in found) / sum(len(one.prompt.tokens) for one in found)
 
@@ -143,13 +150,14 @@ def replayed(world: World, which: Sequence[int], memory: int) -> float:
     """Tokens saved of these services' prompts, by `quire.simulate` in a cache of so many tokens with an LRU order."""
     ids: dict[bytes, int] = {}
     asked: list[TraceRequest] = []
-    for letter, tokens in zip(world.letters, world.tokens, strict=True):
-        if letter.service in which:
+    for prompt, sender in zip(world.prompts(), senders(world), strict=True):
+        if sender in which:
+            tokens = prompt.tokens
             ends = range(16, len(tokens) + 16, 16)
             parts = [ids.setdefault(tokens[end - 16 : end].tobytes(), len(ids)) for end in ends]
             sizes = np.array([min(16, len(tokens) - end + 16) for end in ends], np.int64)
             asked.append(
-                TraceRequest(len(asked), letter.time * 100, np.array(parts, np.int64), len(tokens), 1, counts=sizes)
+                TraceRequest(len(asked), prompt.time * 100, np.array(parts, np.int64), len(tokens), 1, counts=sizes)
             )
     blocks = (Memory("device", blocks=(memory // 16,)),)
     settings = ReplaySettings(tiers=blocks, block_size=16, eviction="lru", batch=1, token_budget=None, max_chunk=None)
@@ -165,8 +173,8 @@ def gain_of(fault: str, number: int, requests: int = REQUESTS) -> tuple[Judged, 
     one = said[0] if len(said) == 1 else None
     if fault in ("crawler", "batch"):
         others = [one.number for one in world.services if one.number and reused(world, [one.number]) > 0.1]
-        pairs = zip(world.tokens, world.letters, strict=True)
-        tokens = sum(len(tokens) for tokens, letter in pairs if letter.service in others)
+        pairs = zip(world.tokens, senders(world), strict=True)
+        tokens = sum(len(tokens) for tokens, sender in pairs if sender in others)
         every = [service.number for service in world.services]
         rest = [number for number in every if number]
         before, after = (replayed(world, which, world.memory) / tokens for which in (every, rest))

@@ -38,13 +38,13 @@ class Spellings:
             self._learn(aligned)
         every = list(self._first)
         ways = Counter(self._one(text) for text in every)
-        pairs = Counter[Text]()
+        uses = Counter[Text]()
         for text, count in self._pairs.items():
-            pairs[self._one(text)] += count
+            uses[self._one(text)] += count
         self._texts: dict[int, list[Text]] = {}  # by their first chunk, the longest first
         for text in sorted(every, key=len, reverse=True):
             one = self._one(text)
-            if 1 < ways[one] <= max(FEW_SPELLINGS, SOME_SPELLINGS * pairs[one]):
+            if 1 < ways[one] <= max(FEW_SPELLINGS, SOME_SPELLINGS * uses[one]):
                 self._texts.setdefault(text[0], []).append(text)
 
     def _learn(self, aligned: Alignment) -> None:
@@ -88,7 +88,7 @@ class Spellings:
         return np.array(written, np.int32), np.array([self._sizes[chunk] for chunk in written], np.int32)
 
 
-class Order:
+class PieceOrder:
     """Pieces that change places, in the order in which they were seen first."""
 
     def __init__(self, pairs: Iterable[Alignment], most: int) -> None:

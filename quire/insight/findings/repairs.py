@@ -11,7 +11,7 @@ A chunk beside a difference has tokens of both; its unchanged ones stay where th
 from __future__ import annotations
 
 from quire.insight.findings.alignment import SHORT, Change, align, start_of
-from quire.insight.findings.one_way import Order, Row, Spellings, joined, piece
+from quire.insight.findings.one_way import PieceOrder, Row, Spellings, joined, piece
 from quire.insight.findings.pairs import Pair, Pairs
 from quire.trace.units import Int64
 
@@ -48,9 +48,9 @@ class Repairs:
                 self._mended_rows.add(request)
         return [self._rows[request] for request in requests.tolist()]
 
-    def _one_way(self, requests: list[int]) -> Spellings | Order:
+    def _one_way(self, requests: list[int]) -> Spellings | PieceOrder:
         """Learned from these and the prompts that have most of what they lost."""
-        made = Spellings if self._kind == DRIFT else Order
+        made = Spellings if self._kind == DRIFT else PieceOrder
         others = ((request, self._pairs.predecessor(request)) for request in requests)
         return made((self._pairs.beside(*both, self._change).aligned for both in others), self._short)
 
