@@ -114,7 +114,7 @@ class Driver(Choices):
             self.player.add(self.batch(), Budget(None, parts), self.player.unfinished_prompts())
         able = self.player.launchable()
         if able or self.chance(0.1):
-            self.player.launch(self.some(able))
+            self.player.launch([*(self.player.shared() if self.chance(0.8) else ()), *self.some(able)])
         if self.world.share_pending and self.chance(0.7):
             self.share()
         ready = [name for name, row in self.player.rows.items() if row.prompt <= row.handed and not any(row.peaks)]

@@ -17,9 +17,11 @@ from fuzzing.oracle import (
     reach,
     receipts,
     seating,
+    waves,
     writers,
 )
 from fuzzing.oracle import pools as slots
+from fuzzing.oracle.budget import Purse
 from fuzzing.oracle.claims import hold
 from fuzzing.oracle.commit import commit
 from fuzzing.oracle.facts import claim_facts, dump, outlook, row_facts, usage
@@ -89,28 +91,28 @@ class Oracle(background.Answers):
 
     def _admit(self, batch: Batch, budget: Budget, continuing: Sequence[str]) -> Admission:
         model, own = self.model, self.state
-        begun = [own.rows[name] for name in continuing]
-        going_on, spans, left, refused = admission.fit(model, batch, budget, begun)
+        begun, purse = [own.rows[name] for name in continuing], Purse(self.world, budget)
+        waves.part(model, batch, budget)
+        going_on, spans, left, refused = admission.fit(model, batch, budget, begun, purse)
         going_on = [span for span in going_on if seating.hand_out(own, own.rows[span[0]], span[2])]
         (out, lacked), refused = admission.fit_slots(model, batch, budget, left, refused)
         spans = spans[: len(batch.claims)]
-        rows = [self._seat(claim) for claim in batch.claims]
-        if rows:
-            self.refresh()
         counts: list[tuple[int, ...]] = []
-        for claim, row, span in zip(batch.claims, rows, spans, strict=True):
-            counts += seating.settle(own, claim, row, span[2])
-            if model.cross is not None and claim.across is not None:
-                across = model.cross.rows[row.ask.name]
-                counts += seating.settle(model.cross, claim.across, across, len(across.tokens))
-            else:
-                counts += [(0,) * slots.NUM_COUNTS] * (self.world.num_groups - self.world.num_own)
+        rows, claims = self._take(batch, spans, counts), list(batch.claims)
+        offered: dict[Row, int] = {}
+        while batch.behind:
+            self._hand_out(spans)
+            waves.next_wave(model, batch, rows, offered)
+            _, more, (last, short), refused = admission.fit(model, batch, budget, [], purse)
+            out, lacked = last + out, short or lacked
+            spans += more[: len(batch.claims)]
+            rows += self._take(batch, more[: len(batch.claims)], counts)
+            claims += batch.claims
+        for row, end in offered.items():
+            row.launched = end
+        batch.claims = claims
         inside = self._open_inside([*going_on, *spans], len(going_on), counts)
-        for name, _, end in (*going_on, *spans):
-            row = own.rows[name]
-            if end > row.computed:
-                row.granted, row.handed = max(row.granted, end), end
-                row.prompt = max(row.prompt, row.prompt_end, life.paged(own, row))
+        self._hand_out([*going_on, *spans])
         for stream, place in model.groups() if rows else ():
             pools = stream.pools[place]
             if pools.cells is not None:
@@ -124,6 +126,27 @@ class Oracle(background.Answers):
             seated, (*going_on, *spans), tuple(refused), model.take_plan(), tuple(counts), waiting,
             told if self.world.receipts else None, inside,
         )  # fmt: skip
+
+    def _take(self, batch: Batch, spans: admission.Spans, counts: list[tuple[int, ...]]) -> list[Row]:
+        """Rows for claims that fit, with all they need; what that counted."""
+        model, rows = self.model, [self._seat(claim) for claim in batch.claims]
+        if rows and not counts:  # the first of this call
+            self.refresh()
+        for claim, row, span in zip(batch.claims, rows, spans, strict=True):
+            counts += seating.settle(self.state, claim, row, span[2])
+            if model.cross is not None and claim.across is not None:
+                across = model.cross.rows[row.ask.name]
+                counts += seating.settle(model.cross, claim.across, across, len(across.tokens))
+            else:
+                counts += [(0,) * slots.NUM_COUNTS] * (self.world.num_groups - self.world.num_own)
+        return rows
+
+    def _hand_out(self, spans: admission.Spans) -> None:
+        for name, _, end in spans:
+            row = self.state.rows[name]
+            if end > row.computed:
+                row.granted, row.handed = max(row.granted, end), end
+                row.prompt = max(row.prompt, row.prompt_end, life.paged(self.state, row))
 
     def _open_inside(self, spans: admission.Spans, old: int, counts: list[tuple[int, ...]]) -> tuple[Any, ...]:
         """What steps write themselves; what that took is part of the counts of new sequences, behind `old` others."""
