@@ -243,8 +243,7 @@ class Player(TreeCalls):
         self.trial.do("release", name, store, back)
         if name in self.rows:  # others share what it is to compute
             self.launch(self.shared())
-        if name in self.rows:
-            self.trial.do("release", name, store, back)
+            self.trial.do("release", name, store, back) if name in self.rows else None
         self._forget(name)
 
     @recorded

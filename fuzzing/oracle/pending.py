@@ -105,7 +105,7 @@ def riders(model: Any, rows: Sequence[Row]) -> list[Row]:
 
 def all_rides(model: Any) -> list[tuple[Row, Row, int, int]]:
     """What rows share of others, in steps in flight and in those to come."""
-    return [ride for step in model.steps for ride in step.rides] + model.coming
+    return [*(ride for step in model.steps for ride in step.rides), *model.coming]
 
 
 def get_off(model: Any, rows: Sequence[Row]) -> list[Row]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from quire.core.admission import charge
-from quire.core.admission.batch import Batch, SequenceSpan
+from quire.core.admission.batch import Batch, SequenceSpan, Snapshots
 from quire.core.admission.budgets import Shortage, Step, shortage
 from quire.core.admission.claim import claim_each
 from quire.core.admission.prepare import check_device, ready_to_claim
@@ -62,11 +62,10 @@ def admit_batch(
     if now is None and registry.timed:
         now = setup.now()  # before the first change: a caller's clock may raise
     parts = _parts_of(registry, step, continuing) if continuing else []
-    if setup.state_groups:
-        for claim in promises:  # another claim of the same request may have parted elsewhere
-            claim.prepared.part_at(claim.junction or 0)
+    for claim in promises if setup.state_groups else ():  # another claim of the request may have parted elsewhere
+        claim.prepared.part_at(claim.junction or 0)
     waves = Waves(registry, promises) if setup.shares_pending and not step.all_or_nothing else None
-    behind = waves.behind if waves is not None else []
+    behind = [] if waves is None else waves.behind
     ends, refused = _fit_tokens(registry, promises, behind, step)
     others = _all_or_none(setup, promises, refused or unfit) if step.all_or_nothing else []
     out, lacked = _fit_slots(setup, promises, behind)
@@ -80,7 +79,7 @@ def admit_batch(
         setup.refresh(now)
     parts += _settle(registry, promises, sequences, ends)
     if waves is not None and behind:
-        refused, out, lacked = _admit_waves(registry, waves, step, promises, (sequences, parts), (out, lacked), now)
+        refused, out, lacked = _admit_waves(registry, waves, step, (promises, sequences, parts), (out, lacked), now)
     snapshots = open_inside(setup, parts) if setup.inside_groups else None
     admitted = list(promises) if setup.config.receipts else None
     if registry.open_prefetches:
@@ -92,9 +91,7 @@ def admit_batch(
     if others or out or unfit:
         refused = _in_order(others + _slot_refusals(setup, out, lacked), refused) + unfit
     batch = Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted)
-    if snapshots is not None:
-        batch.snapshots = snapshots
-    return batch
+    return batch if snapshots is None else _with_snapshots(batch, snapshots)
 
 
 def _learn_where_due(registry: Registry) -> None:
@@ -112,8 +109,11 @@ def _continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, 
     waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
     snapshots = open_inside(setup, parts) if setup.inside_groups else None
     batch = Batch([], parts, registry.take_plan(), [], waiting, [] if setup.config.receipts else None)
-    if snapshots is not None:
-        batch.snapshots = snapshots
+    return batch if snapshots is None else _with_snapshots(batch, snapshots)
+
+
+def _with_snapshots(batch: Batch, snapshots: Snapshots) -> Batch:
+    batch.snapshots = snapshots
     return batch
 
 
@@ -215,11 +215,15 @@ def _fit_again(
 
 
 def _admit_waves(
-    registry: Registry, waves: Waves, step: Step, promises: list[Promise],
-    made: tuple[list[Sequence], list[SequenceSpan]], before: tuple[list[Promise], Shortage | None], now: int | None,
-) -> tuple[list[Refusal], list[Promise], Shortage | None]:  # fmt: skip
-    """Those behind the first wave, which is admitted: what is `made` and the `promises` are added to."""
-    (sequences, parts), (out, lacked) = made, before
+    registry: Registry,
+    waves: Waves,
+    step: Step,
+    made: tuple[list[Promise], list[Sequence], list[SequenceSpan]],
+    before: tuple[list[Promise], Shortage | None],
+    now: int | None,
+) -> tuple[list[Refusal], list[Promise], Shortage | None]:
+    """Those behind the first wave, which is admitted: what was `made` of it is added to."""
+    (promises, sequences, parts), (out, lacked) = made, before
     refused: list[Refusal] = []
     try:
         while waves.behind:

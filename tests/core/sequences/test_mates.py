@@ -167,10 +167,10 @@ def test_cancelled_before_the_launch_sharers_go_first(store: StoreName) -> None:
 
 def test_a_step_that_fails_takes_sharers_of_its_own_batch(store: StoreName) -> None:
     cache = sharing(store)
-    one, _ = twins(cache)
+    one, two = twins(cache)
     told = cache.fail(cache.launch())
     check(cache)
-    assert [(back.holder.id, back.start, back.lost) for back in told] == [("a", 0, False), ("b", 0, True)]
+    assert [(back.holder, back.start, back.lost) for back in told] == [(one, 0, False), (two, 0, True)]
     assert told[1].request is not None and cache.num_free() == 32 - 3
     start(cache, told[1].request, continuing=[one])
     check(cache)
@@ -190,9 +190,9 @@ def test_a_sharer_that_computes_less_keeps_what_the_other_computed(store: StoreN
 
 def test_an_owner_whose_page_is_lost_before_the_launch_loses_its_sharers(store: StoreName) -> None:
     cache = sharing(store)
-    one, _ = twins(cache)
+    one, two = twins(cache)
     told = cache.lose(0, [int(one.slots()[0])]).setbacks
-    assert [(back.holder.id, back.start, back.lost) for back in told] == [("a", 0, False), ("b", 0, True)]
+    assert [(back.holder, back.start, back.lost) for back in told] == [(one, 0, False), (two, 0, True)]
     check(cache)
     start(cache, continuing=[one])
     cache.commit(cache.launch())
