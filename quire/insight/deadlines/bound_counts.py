@@ -35,7 +35,7 @@ class BoundCounts:
 
     @property
     def num_refused(self) -> int:
-        """Requests that were told no."""
+        """Requests that were refused."""
         return self.refused + self.refused_for_others
 
     def accept(self, bounded: bool) -> None:
