@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from quire.core.admission import charge
-from quire.core.admission.batch import Batch, SequenceSpan, Snapshots
+from quire.core.admission.batch import NO_SNAPSHOTS, Batch, SequenceSpan
 from quire.core.admission.budgets import Shortage, Step, shortage
 from quire.core.admission.claim import claim_each
 from quire.core.admission.prepare import check_device, ready_to_claim
@@ -80,7 +80,7 @@ def admit_batch(
     parts += _settle(registry, promises, sequences, ends)
     if waves is not None and behind:
         refused, out, lacked = _admit_waves(registry, waves, step, (promises, sequences, parts), (out, lacked), now)
-    snapshots = open_inside(setup, parts) if setup.inside_groups else None
+    snapshots = open_inside(setup, parts) if setup.inside_groups else NO_SNAPSHOTS
     admitted = list(promises) if setup.config.receipts else None
     if registry.open_prefetches:
         end_prefetches(registry.open_prefetches, [claim.prepared for claim in promises])
@@ -90,8 +90,7 @@ def admit_batch(
     _keep_waiting(registry, asked, len(sequences))
     if others or out or unfit:
         refused = _in_order(others + _slot_refusals(setup, out, lacked), refused) + unfit
-    batch = Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted)
-    return batch if snapshots is None else _with_snapshots(batch, snapshots)
+    return Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted, snapshots=snapshots)
 
 
 def _keep_waiting(registry: Registry, asked: list[Promise], num_admitted: int) -> None:
@@ -112,14 +111,9 @@ def _continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, 
         setup.now()  # a caller's clock may raise, before the first change
     parts = [part for part in _parts_of(registry, step, continuing) if _extend_prompt(registry, part)]
     waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
-    snapshots = open_inside(setup, parts) if setup.inside_groups else None
-    batch = Batch([], parts, registry.take_plan(), [], waiting, [] if setup.config.receipts else None)
-    return batch if snapshots is None else _with_snapshots(batch, snapshots)
-
-
-def _with_snapshots(batch: Batch, snapshots: Snapshots) -> Batch:
-    batch.snapshots = snapshots
-    return batch
+    snapshots = open_inside(setup, parts) if setup.inside_groups else NO_SNAPSHOTS
+    told = [] if setup.config.receipts else None
+    return Batch([], parts, registry.take_plan(), [], waiting, told, snapshots=snapshots)
 
 
 def promises_to_admit(registry: Registry, claims: Claims) -> list[Promise]:

@@ -257,3 +257,80 @@ def test_a_sharer_ends_in_flight_and_its_row_is_used_again(store: StoreName) -> 
     assert (four.start, five.start) == (11, 16)
     assert cache.fork(five, ["f"]) is not None
     check(cache)
+
+
+def test_a_chunk_shorter_than_a_block_has_nothing_to_share(store: StoreName) -> None:
+    cache = sharing(store)
+    assert [one.start for one in start(cache, begins("a"), begins("b"), begins("c"), max_chunk=2)] == [0, 0, 0]
+    check(cache)
+
+
+def test_who_waits_for_a_refused_one_is_refused(store: StoreName) -> None:
+    cache = sharing(store)
+    batch = cache.add_sequence_batch([begins("a"), begins("x", 0, 30), begins("b")], token_budget=15)
+    assert [one.id for one in batch.sequences] == ["a"]
+    assert [(refusal.request.id, refusal.reason) for refusal in batch.refused] == [("x", "tokens"), ("b", "order")]
+    check(cache)
+
+
+def test_who_waits_holds_nothing_that_those_before_need(store: StoreName) -> None:
+    """Of 8 pages 4 are idle, and claimed for the last of the batch; the second takes more than is left."""
+    cache = sharing(store, slots=8)
+    (old,) = start(cache, begins("old", 0, 16))
+    cache.commit(old)
+    cache.release(old)
+    asked = [begins("a", 21), begins("b", 21, 9), begins("d", 21, 9), begins("c", 0, 25)]
+    with cache.claim(asked) as claims:
+        assert [claim.start for claim in claims] == [0, 0, 0, 16]
+        batch = cache.admit(claims)
+    assert [one.id for one in batch.sequences] == ["a"]
+    told = [(refusal.request.id, refusal.reason) for refusal in batch.refused]
+    assert told == [("b", "slots"), ("d", "order"), ("c", "order")]
+    check(cache)
+    assert cache.num_free() == 2, "nothing is held for who was refused"
+
+
+def test_others_may_be_launched_before_what_is_shared(store: StoreName) -> None:
+    cache = sharing(store)
+    one, two, other = start(cache, begins("a"), begins("b"), begins("x", 0, 5))
+    first = cache.launch(other)
+    check(cache)
+    second = cache.launch([two, one])
+    check(cache)
+    cache.commit(first)
+    cache.commit(second)
+    check(cache)
+    assert (one.computed, two.computed) == (11, 11)
+
+
+def test_all_are_checked_before_the_first_of_several_ends(store: StoreName) -> None:
+    cache = sharing(store)
+    one, _, other = start(cache, begins("a"), begins("b"), begins("x", 0, 5))
+    with pytest.raises(StateError, match="sequence 'b' shares what it is to compute"):
+        cache.release([other, one])
+    assert other.live
+    check(cache)
+
+
+def test_a_window_that_lost_what_only_its_owner_had(store: StoreName) -> None:
+    """The sharer has no page of the first blocks; without its owner's it goes all the same."""
+    cache = hybrid(store, (LayerGroup("window", window=4),), (24,), share_pending=True)
+    one, two = start(cache, begins("a", 20), begins("b", 20))
+    assert two.start == 16 and two.pages()[0] < 0
+    told = cache.lose(0, [int(one.slots()[0])]).setbacks
+    assert [(back.holder, back.lost) for back in told] == [(one, True), (two, True)]
+    check(cache)
+    assert cache.num_free() == 24
+
+
+def test_a_sharer_that_has_ended_is_gone_when_its_batch_is_launched(store: StoreName) -> None:
+    cache = sharing(store)
+    _, first = flying(cache, length=12)
+    two, three = start(cache, begins("b", 12, 9), begins("c", 12, 9))
+    cache.release(three)
+    check(cache)
+    cache.commit(first)
+    check(cache)
+    cache.commit(cache.launch())
+    check(cache)
+    assert two.computed == 21 and cache.num_sequences == 2
