@@ -112,7 +112,7 @@ def _continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, 
     parts = [part for part in _parts_of(registry, step, continuing) if _extend_prompt(registry, part)]
     waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
     snapshots = open_inside(setup, parts) if setup.inside_groups else NO_SNAPSHOTS
-    told = [] if setup.config.receipts else None
+    told: list[Promise] | None = [] if setup.config.receipts else None
     return Batch([], parts, registry.take_plan(), [], waiting, told, snapshots=snapshots)
 
 
