@@ -120,8 +120,9 @@ sglang-package:
 	@rm -rf .sglang && $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --target .sglang $(SGLANG)
 	@echo "== PYTHONPATH=. $(BIN)/python -m tests.integrations.sglang.hicache_lives --package .sglang"
 
-# LMCache's package and what its second level imports, as files: pip resolves nothing, so no torch comes along.
-lmcache-package:
+# LMCache's package and what its second level imports, as files: pip resolves nothing, so no torch comes along. What Ray
+# wants too (aiohttp, cryptography) is in .venv.
+lmcache-package: $(VENV)/others
 	@rm -rf .lmcache && $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --target .lmcache \
 	  $(LMCACHE) numba llvmlite aiofiles sortedcontainers py-cpuinfo cachetools
 	@echo "== PYTHONPATH=. $(BIN)/python -m tests.integrations.lmcache.adapter_lives --package .lmcache"

@@ -8,7 +8,8 @@
 The load: half of the prompts begin with one of 24 texts that are cached, half are new; each wants its first token
 within one of three times. `--recorded`: what is new of a prompt, what was there before, and its answer are as long as
 in a request of the sample trace, a sixteenth of it; all want their first token within one time. `capacity` is what the
-engine serves when requests never lack. Each row is a run of its own. "At most" is what the cheapest requests that fit into the time are, all of them known.
+engine serves when requests never lack. "At most" is what the cheapest requests are that fit into the time, all known
+before. Each row is a run of its own.
 """
 
 from __future__ import annotations

@@ -62,8 +62,9 @@ class CommandParser(ArgumentParser):
         name = word.partition("=")[0]
         if not name.startswith("-"):
             return f"{word!r} is one word too many"
-        cure = nearest(name, self._options())
-        return f"there is no option {name}" if cure.startswith("there are") else f"there is no option {name}; {cure}"
+        cure = nearest(name.lstrip("-"), [option[2:] for option in self._options()])  # the dashes are alike in all
+        near = "" if cure.startswith("there are") else f"; {cure.replace('did you mean ', 'did you mean --')}"
+        return f"there is no option {name}{near}"
 
     def _options(self) -> Iterator[str]:
         """The long options, those of acts included."""

@@ -246,7 +246,7 @@ class Cache(ColderTiers, Questions):
 
         Without tokens: those that are known and were not handed out, then places of tokens that steps still make; a
         `commit` brings these. `num_tokens`: how many each gets, as an array where they differ (drafts); `tokens` are
-        then those of all, one after the other. `take_table_changes` tells which rows got which slots.
+        then those of all, one after the other. `take_table_changes` returns which rows got which slots.
         """
         with self._asked():
             return grow_batch(self._registry, sequences, tokens, num_tokens)

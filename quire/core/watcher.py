@@ -23,7 +23,7 @@ class SequenceWatcher(Protocol):
 
 @runtime_checkable
 class CallWatcher(Protocol):
-    """Whoever hears of every call that changes a cache, from its making on (`quire.incidents`)."""
+    """Hears of every call that changes a cache, from its making on (`quire.incidents`)."""
 
     def timed(self, clock: Callable[[], float]) -> Callable[[], float]:
         """The clock that the cache reads."""

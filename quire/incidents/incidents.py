@@ -137,7 +137,7 @@ class Incidents:
                 data = self._encoder.pack(some)
                 for sign in self._signs.hear(some):
                     self._want(sign, some[-1].time)
-            except Exception as error:  # something that no call should have been given: it must harm nobody
+            except Exception as error:  # something that no call should have been given: it must harm no call
                 self._give_up(f"a call could not be kept: {without_words(error)}")
                 continue
             self._ring.add(Pack(data, some[0].time, some[-1].time, len(some)))
@@ -227,7 +227,7 @@ def _work(held: weakref.ref[Incidents], wake: threading.Event) -> None:
         wake.clear()
         try:
             incidents.work()
-        except Exception as error:  # of whatever kind: it harms nobody
+        except Exception as error:  # of whatever kind: it harms no call
             incidents.error = without_words(error)
             _log.exception("incidents")
         del incidents

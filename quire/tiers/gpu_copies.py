@@ -12,6 +12,7 @@ Triton is imported by the first copy: the module itself needs neither it nor a G
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -33,6 +34,15 @@ if TYPE_CHECKING:  # and these two, which it finds in annotations
 
 Addresses = NDArray[np.int64]
 Partners = tuple[Addresses, Addresses]  # sources, targets
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What the kernel is compiled for."""
+
+    tile: int
+    wide: bool  # all fragments are whole 16 bytes
+    pairs: bool  # some have partners
 
 
 class FragmentCopies:
@@ -62,7 +72,7 @@ class FragmentCopies:
         words, num_pairs = width // WORD, 0 if partners is None else len(partners[0])
         grid = (min(self.programs, count * -(-words // TILE)),)
         wide = not ((width | int(np.bitwise_or.reduce(columns))) & 15)
-        _kernel()[grid](self._there, count, num_pairs, words, TILE, wide, num_pairs > 0, num_warps=WARPS)
+        _kernel()[grid](self._there, count, num_pairs, words, _Shape(TILE, wide, num_pairs > 0), num_warps=WARPS)
 
     def _make_room(self, count: int) -> None:
         """A table for so many addresses, twice: the GPU would read them slowly over the link."""
@@ -89,24 +99,22 @@ def _kernel() -> Any:
     return triton.jit(_carry, do_not_specialize=["table", "count", "num_pairs", "words"])
 
 
-def _carry(
-    table: tensor, count: tensor, num_pairs: tensor, words: tensor, tile: constexpr, wide: constexpr, pairs: constexpr
-) -> None:
+def _carry(table: tensor, count: tensor, num_pairs: tensor, words: tensor, shape: constexpr) -> None:
     """One program: its share of all tiles."""
     pointer = tl.pointer_type(tl.int64)
-    lane, tiles = tl.arange(0, tile), tl.cdiv(words, tile)
+    lane, tiles = tl.arange(0, shape.tile), tl.cdiv(words, shape.tile)
     for item in range(tl.program_id(0), count * tiles, tl.num_programs(0)):
-        which, at = item // tiles, item % tiles * tile
+        which, at = item // tiles, item % tiles * shape.tile
         source, target = tl.load(table + which), tl.load(table + count + which)
-        if wide:  # then a thread reads two words at once
+        if shape.wide:  # then a thread reads two words at once
             source, target = tl.multiple_of(source, 16), tl.multiple_of(target, 16)
         inside = at + lane < words
         here = tl.load(source.to(pointer) + at + lane, mask=inside)
-        if pairs:
+        if shape.pairs:
             paired = inside & (which < num_pairs)
             column = table + 2 * count + which
             other, into = tl.load(column, which < num_pairs), tl.load(column + num_pairs, which < num_pairs)
-            if wide:
+            if shape.wide:
                 other, into = tl.multiple_of(other, 16), tl.multiple_of(into, 16)
             there = tl.load(other.to(pointer) + at + lane, mask=paired)
             tl.store(into.to(pointer) + at + lane, there, mask=paired)

@@ -1,5 +1,6 @@
-"""A plug, its engine stubbed: killed a thousand times at any change of its files, with flipped bits, on a full disk, on
-a disk and a store that do not answer. No wrong byte is loaded, what was durable is there, every job ends.
+"""A plug, its engine stubbed: killed a thousand times at any change of its files, on a full disk, on a disk and a store
+that do not answer, and all that `plug_damage` does to its files. No wrong byte is loaded, what was durable is there,
+every job ends.
 
 Knows no plug: `tier_kills`, `hicache_kills` and `lmcache_kills` say which one.
 """
@@ -9,10 +10,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,48 +26,10 @@ from ..tiers.disk.stand_ins import FullFiles
 from ..tiers.disk.test_hanging import GatedFiles
 from ..tiers.shared.test_client import GatedStore
 from .checks import Checks, within
+from .plug_damage import damage
+from .plugged import KINDS, Key, Make, opened
 
 KILLS, TEXTS, MOST_TURNS = 1000, 60, 3000
-KINDS = ("disk", "both", "store")
-
-
-class Plugged(Protocol):
-    """An engine over a plug's disk, store or both. Whatever it loads it compares; what differs raises."""
-
-    loaded: int
-    stored: int
-    failed: int
-
-    @property
-    def disk(self) -> Any: ...
-
-    @property
-    def shared(self) -> Any:
-        """The `KeyStore`."""
-
-    def store(self, keys: list[Any]) -> None: ...
-
-    def load(self, keys: list[Any]) -> None: ...
-
-    def look(self) -> None:
-        """Hear of what is over."""
-
-    def settle(self) -> None:
-        """Until nothing is under way."""
-
-    def has(self, key: Any) -> bool: ...
-
-    def durable(self, keys: list[Any]) -> list[Any]:
-        """Those of these that the disk has, whole."""
-
-    def load_all(self, keys: list[Any]) -> int:
-        """How many of them are there and come."""
-
-    def close(self) -> bool: ...
-
-
-Make = Callable[..., Plugged]  # folders of the disk and the store; deadline, wait, files
-Key = Callable[[int], Any]
 
 
 class DeadlyCalls(FileCalls):
@@ -91,12 +53,6 @@ class DeadlyCalls(FileCalls):
     def _last(self) -> bool:
         self._left -= 1
         return self._left < 0
-
-
-def opened(make: Make, folder: Path, kind: str, files: DeadlyFiles | None = None) -> Plugged:
-    disk, store = folder / "disk" if kind != "store" else None, folder / "store" if kind != "disk" else None
-    more: dict[str, Any] = {} if files is None else {"files": files}
-    return make(disk, store, **more)
 
 
 def first_text(kind: str, seed: int) -> int:
@@ -171,30 +127,6 @@ def kills(plug: tuple[Make, Key], folder: Path, count: int, first: int, checks: 
     checks.held(f"{count} kills: no wrong byte, no damage, nothing durable lost", not wrong, wrong)
 
 
-def flipped(plug: tuple[Make, Key], folder: Path, checks: Checks) -> None:
-    """Bits of every file of pages."""
-    make, key_of = plug
-    for kind in KINDS:
-        engine, keys = opened(make, folder / kind, kind), [key_of(one) for one in range(20)]
-        for start in range(0, 20, 5):
-            engine.store(keys[start : start + 5])
-        engine.settle()
-        engine.close()
-        dice = np.random.default_rng(0)
-        for path in [*(folder / kind).rglob("pages-0"), *list((folder / kind / "store").rglob("*-0"))[::2]]:
-            raw = bytearray(path.read_bytes())
-            for place in dice.integers(len(raw), size=6):
-                raw[place] ^= 1 << int(dice.integers(8))
-            path.write_bytes(raw)
-        again = opened(make, folder / kind, kind)
-        came = again.load_all(keys)
-        checks.held(f"{kind}: {20 - came} of 20 pages with flipped bits are failed loads, the rest came", 0 < came < 20)
-        again.store(keys[:5])
-        again.settle()
-        checks.held(f"{kind}: what is computed again is stored again", again.load_all(keys[:5]) == 5)
-        again.close()
-
-
 def full(plug: tuple[Make, Key], folder: Path, checks: Checks) -> None:
     """Neither pages nor records have room; then they have."""
     files, (make, key_of) = FullFiles(), plug
@@ -248,7 +180,7 @@ def hanging(plug: tuple[Make, Key], folder: Path, checks: Checks) -> None:
 def attack(make: Make, key_of: Key, folder: Path, checks: Checks) -> None:
     """Each in a folder of its own."""
     numbers, plug = [int(word) for word in sys.argv[1:3]], (make, key_of)
-    flipped(plug, folder / "flipped", checks)
+    damage(plug, folder, checks)
     full(plug, folder / "full", checks)
     hanging(plug, folder / "hanging", checks)
     kills(plug, folder / "kills", numbers[0] if numbers else KILLS, numbers[1] if len(numbers) > 1 else 0, checks)

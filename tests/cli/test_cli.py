@@ -79,6 +79,7 @@ def test_the_command_line_says_what_there_is(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        ("replay sample --sise 3", "quire replay: there is no option --sise"),
         ("replay sample --devce 3", "quire replay: there is no option --devce; did you mean --device?"),
         ("replay sample --xyzzy=3", "quire replay: there is no option --xyzzy"),
         ("replay sample more", "quire replay: 'more' is one word too many"),
@@ -96,6 +97,7 @@ def test_a_mistake_is_told_first_and_the_usage_after_it(
     first, usage, *_, last = capsys.readouterr().err.splitlines()
     assert ended.value.code == 2 and first.startswith(said) and usage.startswith("usage: quire ")
     assert last.endswith(" --help says more") and ("mak" not in words or first.endswith("did you mean make?"))
+    assert "sise" not in words or first == said  # nothing is near it: two dashes are no likeness
 
 
 def help_text(words: str, capsys: pytest.CaptureFixture[str]) -> str:

@@ -108,7 +108,7 @@ def test_a_template_is_filled_with_examples_at_other_times(
 @pytest.mark.parametrize(
     ("template", "example", "fault"),
     [
-        ("{{ a", "{}", "it is no template"), ("{{ a.b.c }}", "{}", "the template refuses it: UndefinedError"),
+        ("{{ a", "{}", "it is not a template"), ("{{ a.b.c }}", "{}", "the template refuses it: UndefinedError"),
         ("{{ ''.__class__.__mro__ }}", "{}", "SecurityError"), ("", "{}", "makes an empty prompt"),
         ("{{ a }}", "[1]", "line 1: it is not a JSON object"), ("{{ 1 // 0 }}", "{}", "ZeroDivisionError"),
         ("{% for n in range(9999) %}{{ 'x' * 99999 }}{% endfor %}", "{}", "more than 16,777,216 characters"),

@@ -90,7 +90,7 @@ def _ask(options: Namespace) -> Bill:
 
 
 class _NoOther(urllib.request.HTTPRedirectHandler):
-    """A key goes to nobody but whom it was meant for."""
+    """A key goes only to the address it was meant for."""
 
     def redirect_request(self, *_: object) -> None:
         return None

@@ -31,7 +31,7 @@ def page(bill: Bill, prices: PriceList | None) -> str:
 SAID = (
     "Every number is a whole one inside: the lines add up to the cache's own sums, exactly.",
     "A page that several accounts have used is held by all of them in equal parts, from when each first used it.",
-    "(nobody) is the cache itself: pages that came back from disk and that nobody has used since.",
+    "(nobody) is the cache itself: pages that came back from disk and that no request has used since.",
     "(others) are accounts that came when all places were taken.",
 )
 

@@ -83,13 +83,18 @@ def admit_batch(
     end_promises(promises)
     if sequences and registry.learners:
         _learn_where_due(registry)
-    registry.waiting.keep([claim.prepared for claim in asked] if len(sequences) < len(asked) else [])
+    _keep_waiting(registry, asked, len(sequences))
     if others or out or unfit:
         refused = _in_order(others + _slot_refusals(setup, out, lacked), refused) + unfit
     batch = Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted)
     if snapshots is not None:
         batch.snapshots = snapshots
     return batch
+
+
+def _keep_waiting(registry: Registry, asked: list[Promise], num_admitted: int) -> None:
+    if num_admitted < len(asked):
+        registry.waiting.keep([claim.prepared for claim in asked])
 
 
 def _learn_where_due(registry: Registry) -> None:

@@ -101,7 +101,7 @@ def _needs_time(registry: Registry) -> bool:
 
 
 def commit_rows(registry: Registry, rows: Int32, numbers: Int32 | None, told: bool, time: int) -> int:
-    """Commit of rows; `told`: their numbers are what somebody else computed. `time`: now, where it matters."""
+    """Commit of rows; `told`: their numbers are what the caller gave. `time`: now, where it matters."""
     setup, checked = registry.setup, registry.commit_checked
     if checked:
         _check_rows(registry, rows, numbers)

@@ -38,6 +38,9 @@ def release_sequence(registry: Registry, sequence: Sequence, store: bool, back: 
     if flight.steps and flight.has(row):
         flight.ending[row] = Ending(sequence, store, back)
         setup.store.take_back(row, max(setup.store.launched.item(row), setup.store.computed.item(row)), False)
+    elif sequence.request.session is None and not back and setup.cross is None:  # the usual case
+        setup.store.release(row, store, now)
+        registry.free_rows.append(row)
     else:
         end_row(registry, row, (sequence, store, back), now)
     del registry.sequences[sequence.id]

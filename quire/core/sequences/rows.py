@@ -20,6 +20,8 @@ def rows_of(setup: Setup, sequences: Sequences) -> Int32:
     if isinstance(sequences, np.ndarray):
         check_tokens(sequences, "an array of rows")
         return sequences
+    if type(sequences) is list:
+        return own_rows(setup, sequences)  # the usual case
     return own_rows(setup, [sequences] if isinstance(sequences, Sequence) else listed("sequences", sequences))
 
 

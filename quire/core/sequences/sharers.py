@@ -1,6 +1,6 @@
 """Sharers of pending blocks: rows and open claims that rest on what a step in flight computes for another row.
 
-Owns what the end of such a step, or the loss of its row, means for them. Knows nothing of what they are told.
+Owns what the end of such a step, or the loss of its row, means for them. Knows nothing of what their callers hear.
 """
 
 from __future__ import annotations

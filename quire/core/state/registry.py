@@ -53,10 +53,10 @@ class PageWatcher(Protocol):
         """It is about to get the pages that were claimed for it."""
 
     def reading(self, request: Request, hits: tuple[Hit, Hit | None]) -> None:
-        """Somebody outside holds the pages of a request's hits to read them."""
+        """A caller outside holds the pages of a request's hits to read them."""
 
     def writing(self, request: Request, pages: Collection[Int32]) -> None:
-        """Somebody outside got these new pages, by group of its own tokens, to write them."""
+        """A caller outside got these new pages, by group of its own tokens, to write them."""
 
     def forked(self, source: Sequence, forks: Collection[Sequence]) -> None:
         """More sequences go on from where it is."""

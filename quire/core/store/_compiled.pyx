@@ -66,8 +66,8 @@ include "compiled/moves/events.pxi"           # what the log says about pages, a
 include "compiled/moves/attach.pxi"           # pages take their places in the tree and leave them
 include "compiled/moves/priority.pxi"         # change of priority, by request or by time
 include "compiled/moves/hinted_text.pxi"      # which text a hint speaks of
-include "compiled/moves/offload.pxi"          # copies down to colder tiers, early ones too (shadows)
-include "compiled/moves/evict.pxi"            # take, evict, new pages
+include "compiled/moves/offload.pxi"          # early copies in colder tiers (shadows)
+include "compiled/moves/evict.pxi"            # take, evict, copies down to colder tiers, new pages
 include "compiled/moves/cell_runs.pxi"        # many slots at a time, in the adaptive order
 include "compiled/moves/runs.pxi"             # many slots at a time
 include "compiled/moves/background.pxi"       # copies into the slow tier and up from it

@@ -9,7 +9,7 @@ class SlotState(IntEnum):
     EMPTY = 0
     OPEN = 1  # a page that is being filled, or one that belongs to one sequence alone
     HELD = 2  # a page of the tree that is in use
-    CLAIMED = 3  # cached, and kept for somebody who comes next; idle in the words of Usage
+    CLAIMED = 3  # cached, and kept for a request that comes next; idle in the words of Usage
     IDLE = 4  # cached, and not in use
     SHADOW = 5  # a second copy of a page that also lies in a faster tier
     COMING = 6  # a background plan fills it

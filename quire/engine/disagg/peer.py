@@ -129,7 +129,7 @@ class Peer:
         self, key: Key, tokens: Int32 | Sequence[int], sampling: Sampling, *, source: str, order: bool = False,
         scope: Scope = PLAIN, **options: Any,
     ) -> Run:  # fmt: skip
-        """An answer to a prompt that `source` computes under `key`. With `order` this engine tells it to."""
+        """An answer to a prompt that `source` computes under `key`. With `order` this engine asks it to."""
         self._check(key)
         if options.get("mask") is not None and sampling.structured_outputs is None:
             fact = "a peer that does not know it chooses the first token"

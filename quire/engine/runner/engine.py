@@ -108,9 +108,8 @@ class Engine:
         self._live = LiveRuns(self.scheduler, self.connector_side, clock)
         self.runs, self._live.deadlines = self._live.inside, self.deadlines
         self.outcomes = OutcomeLoop(self.cache, self.scheduler.queues, self._live, self.forks, model.eos_ids)
-        overlap = config.overlaps_on(model.device.type)
-        parts = self.scheduler, self.advance, self.outcomes
-        self.in_flight = StepsInFlight(self.cache, self.pages, *parts, clock, overlap)
+        parts, overlap = (self.scheduler, self.advance, self.outcomes), config.overlaps_on(model.device.type)
+        self.in_flight = StepsInFlight(self.cache, self.pages, *parts, clock=clock, overlap=overlap)
         self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
         self.vocabulary = int(model.module.config.get_text_config().vocab_size)
         self.grammars = Grammars(model.tokenizer, model.eos_ids)

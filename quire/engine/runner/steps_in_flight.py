@@ -67,7 +67,7 @@ class StepsInFlight:
 
     def __init__(
         self, cache: Cache, pages: Pages, scheduler: Scheduler, advance: Advance, outcomes: OutcomeLoop,
-        clock: Callable[[], float], overlap: bool,
+        *, clock: Callable[[], float], overlap: bool,
     ) -> None:  # fmt: skip
         self._cache, self._scheduler, self._queues = cache, scheduler, scheduler.queues
         self._advance, self._outcomes, self._clock = advance, outcomes, clock
@@ -198,7 +198,7 @@ class StepsInFlight:
         self._outcomes.apply(self._advance.outcomes(read))
 
     def _plain_works(self, one: _Unread, live: Bools) -> Iterator[Work]:
-        """Only made when somebody asks."""
+        """Only made when it is asked for."""
         yield from compress(one.plain_works(), live.tolist())
 
     def _commit(self, one: _Unread, works: list[Work], live: Bools, read: NextTokens) -> None:
@@ -246,7 +246,7 @@ class StepsInFlight:
     def _forget(self, unusable: list[Branch]) -> None:
         """Nothing of their runs is committed from the first step in flight on."""
         runs = {branch.run for branch in unusable}
-        starts: dict[int, int] = {}  # by row, which is nobody else's as long as a step has it
+        starts: dict[int, int] = {}  # by row, which no other branch has as long as a step has it
         for one in self._steps:
             branches = [*one.batch.branches, *(work.branch for work in one.works)]
             for place, (branch, row) in enumerate(zip(branches, one.step.rows.tolist(), strict=True)):

@@ -54,7 +54,7 @@ class EngineConfig:
     overlap: bool | None = None  # prepare a step while the one before computes; None: where a GPU computes
     max_waiting: int = 1024  # runs in the engine at the same time; more are refused
     max_unread: int = 4096  # unread pieces of one stream; a run with more is ended
-    events: bool = False  # record what a Publisher tells routers
+    events: bool = False  # record what a Publisher sends to routers
     receipts: bool = False  # every run says why it reused no more of its prompt (`run.receipt`)
     receipt_chunks: int = 0  # of text that receipts find again behind another beginning, as in CacheConfig
     rank: int = 0  # of this engine among data-parallel ones, as events say it

@@ -6,7 +6,7 @@
     ready    *  .  .  .  *
 
 So what a step costs the host hardly depends on how many of them there are. Which branches are plain, `Branch.is_plain`
-says. `Queues` owns the one table, and tells it of every move. Decides nothing.
+says. `Queues` owns the one table, and reports every move to it. Decides nothing.
 """
 
 from __future__ import annotations

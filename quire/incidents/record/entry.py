@@ -17,7 +17,7 @@ from quire.core.sequences.setbacks import Setback
 from quire.core.state.claim import Refusal
 from quire.core.state.sequence import Sequence
 
-Moved = tuple[int, Any] | None  # a plan's number and its moves, which nobody changes; None: there is no plan
+Moved = tuple[int, Any] | None  # a plan's number and its moves, which do not change; None: there is no plan
 
 
 class Entry(NamedTuple):

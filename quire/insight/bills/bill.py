@@ -23,7 +23,7 @@ class Who(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For people; nothing is told apart by it."""
+        """For people; it distinguishes nothing."""
         if self.kind != "tenant":
             return f"({self.kind})"
         parts = [self.tenant or "(no tenant)", self.adapter and f"adapter {self.adapter}"]

@@ -66,7 +66,7 @@ class Bills:
     def __repr__(self) -> str:
         return f"Bills({len(self._accounts)} accounts{f', broken: {self.error}' * bool(self.error)})"
 
-    # -- what the cache tells ----------------------------------------------------------------------------------------
+    # -- what the cache reports ----------------------------------------------------------------------------------------
 
     def attach_pages(self, setup: Setup) -> None:
         """The cache is made; its stores note tenure from now on."""
@@ -97,7 +97,7 @@ class Bills:
                 marks.sources = []
 
     def ending(self, sequence: LiveSequence, store: bool) -> None:
-        """Nothing: `leaving` tells of every end."""
+        """Nothing: `leaving` reports every end."""
 
     def seating(self, sequence: LiveSequence, claim: Promise) -> None:
         """It is about to get its pages, and is their user from now on."""
@@ -112,12 +112,12 @@ class Bills:
                 self._use(account, (claim.hit, claim.cross_hit), marks)
 
     def reading(self, request: Request, hits: tuple[Hit, Hit | None]) -> None:
-        """Somebody outside reads the pages of a request's hits."""
+        """A caller outside reads the pages of a request's hits."""
         with self._guard("reading"):
             self._use(self._book.account(request), hits, None)
 
     def writing(self, request: Request, pages: Sequence[Int32]) -> None:
-        """Somebody outside got new pages, by group, to write them."""
+        """A caller outside got new pages, by group, to write them."""
         with self._guard("writing"):
             account = self._book.account(request)
             for group, some in enumerate(pages):
@@ -134,7 +134,7 @@ class Bills:
                 self._live[fork.row] = fork, marks
 
     def leaving(self, sequence: LiveSequence) -> None:
-        """It is about to give up its row: its tokens are counted for good."""
+        """It is about to give up its row: its tokens are counted permanently."""
         with self._guard("leaving"):
             _, marks = self._live.pop(sequence.row)
             self._book.lines[marks.account].add(_tokens(marks, sequence))
@@ -174,7 +174,7 @@ class Bills:
         return self._now().isoformat(timespec="seconds")
 
     def _use(self, account: int, hits: tuple[Hit, Hit | None], marks: TokenMarks | None) -> None:
-        """An account uses the pages of these hits; `marks` are told whose they were."""
+        """An account uses the pages of these hits; `marks` learn whose they were."""
         setup = self._book.setup
         for stream, hit in zip(setup.streams, hits, strict=False):
             if hit is None:

@@ -17,13 +17,13 @@ from quire.core.records.request import Int32
 from quire.core.state.setup import GroupPool
 from quire.insight.bills.parties import Parties
 
-DROPPED = 256  # in what a store tells, beside the tiers of a page
+DROPPED = 256  # in what a store reports, beside the tiers of a page
 MOST_PAGE_TIME = 1 << 61  # pages x nanoseconds that are kept before they are written to lines
 Int64 = NDArray[np.int64]
 
 
 class Come(NamedTuple):
-    """What one call has changed in a pool, as far as it is billed to somebody apart from time."""
+    """What one call has changed in a pool, as far as an account pays for it apart from time."""
 
     made: Int32  # parties that got new pages, one entry per page
     raised: Int32  # pages that came up to the device
@@ -53,7 +53,7 @@ class Holdings:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def take(self) -> Int32:
-        """What has changed since the last call, as the store tells it."""
+        """What has changed since the last call, as the store reports it."""
         return self.source.store.take_tenure(self.source.place)
 
     def change(self, told: Int32, now: int, makers: Int32, given: dict[int, int]) -> Come:
@@ -91,7 +91,7 @@ class Holdings:
         return mine
 
     def own(self, pages: Int32, account: int, now: int) -> None:
-        """These pages are nobody else's any more."""
+        """No other account has these pages any more."""
         self._give(pages, account, now)
 
     def _give(self, pages: Int32, party: int, now: int) -> None:

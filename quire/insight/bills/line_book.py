@@ -19,7 +19,7 @@ from quire.insight.bills.bill import NOBODY, Bill, BillLine, split
 from quire.insight.bills.holdings import Come, Holdings
 from quire.insight.bills.parties import Parties
 
-MOST_EVICTORS = 64  # that are told apart of each account
+MOST_EVICTORS = 64  # that are kept apart for each account
 Seat = tuple[int, int, Int32]  # of the present call: account, pool, pages of its hit
 
 

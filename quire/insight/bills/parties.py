@@ -37,7 +37,7 @@ class Parties:
 
     def joined(self, party: int, account: int) -> int:
         """The party with one more account. Without room for another set it stays as it is: who came pays nothing."""
-        mask = self.masks[party] | 1 << account if party else 1 << account  # nobody pays nothing any more
+        mask = self.masks[party] | 1 << account if party else 1 << account  # `nobody` is not one of them any more
         found = self._numbers.get(mask)
         if found is not None:
             return found

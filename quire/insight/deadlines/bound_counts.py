@@ -36,7 +36,7 @@ class BoundCounts:
 
     @property
     def num_refused(self) -> int:
-        """Requests that were told no."""
+        """Requests that were refused."""
         return sum(self.refused.values())
 
     def accept(self, bounded: bool) -> None:

@@ -20,7 +20,7 @@ from quire.core.records.errors import InputError, say, shown
 KEPT = 256  # of one class
 CLASSES = 8  # by powers of two of the steps that were expected; twice, with and without a wait for a seat
 FEWEST = 48  # of a class; else all with, or without, such a wait are looked at
-FIRST = 1.0  # the margin before there are enough, for a share of 0.95; more for larger ones
+FIRST = 1.0  # the margin before there are enough; more for shares above 0.95
 LEAST = 0.0
 MOST_AGE = 900.0  # seconds
 MOST_MORE = 20.0
@@ -38,7 +38,7 @@ class Margins:
         checked_share(share)
         self.share, self._clock = float(share), clock
         self._aim = share + (1 - share) * AHEAD
-        self._first = FIRST * log(1 - share) / log(0.05)
+        self._first = FIRST * max(1.0, log(1 - share) / log(0.05))
         self._more = 0.0  # of a margin, by what was broken lately
         self._late: list[deque[tuple[float, float]]] = [deque(maxlen=KEPT) for _ in range(2 * CLASSES)]  # when, which
 

@@ -101,7 +101,7 @@ def _names(prompt: LoggedPrompt, block_size: int) -> list[bytes]:
 
 
 def diff_prompts(old: Sequence[PromptReuse], new: Sequence[PromptReuse], has_times: bool = True) -> PromptDiff:
-    """The nth request of one log beside the nth of the other; without times no day is told."""
+    """The nth request of one log beside the nth of the other; without times no day is reported."""
     by_place: dict[tuple[str | None, int], list[int]] = {}
     first: Counter[int] = Counter()
     gained = 0

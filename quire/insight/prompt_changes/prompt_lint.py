@@ -1,4 +1,4 @@
-"""prompt_lint: the findings of a few prompts, each beside all others: whatever shows once is told, and what it loses.
+"""prompt_lint: the findings of a few prompts, each beside all others: what shows once is reported, with its loss.
 
 The detectors are those of a log (findings/), with other limits: a log has thousands of requests, of which most are as
 they should be; prompts that stand in a repository are few, and each is meant. Keeps all of them in memory.

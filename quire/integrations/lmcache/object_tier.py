@@ -25,9 +25,9 @@ from quire.tiers.base import Bytes
 from quire.tiers.shared.calls.crew import Crew
 
 Kind = Literal["store", "lookup", "load"]
-WATCH_SECONDS = 0.5  # how often a place that hangs is looked at while somebody waits
+WATCH_SECONDS = 0.5  # how often a place that hangs is looked at while a call waits
 HELD_SHARE = 0.5  # of the disk, that lookups may hold; more is found, and may be gone when it is loaded
-HELD_SECONDS = 600.0  # a lookup whose objects nobody unlocked is forgotten then
+HELD_SECONDS = 600.0  # a lookup whose objects were not unlocked is forgotten then
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ class ObjectTier:
             del self._held[name]
 
     def _end_leases(self) -> None:
-        """Lookups that nobody unlocked would fill the disk in the end."""
+        """Lookups that were never unlocked would fill the disk in the end."""
         now = self._clock()
         while self._held and now - (first := next(iter(self._held.items())))[1].since > HELD_SECONDS:
             self._let_go(first[0], first[1].times)
@@ -285,7 +285,7 @@ class ObjectTier:
                 number for number, lookup in self._lookups.items()
                 if self._clock() - lookup.since > ANSWER_AFTER * self._wait
             ]  # fmt: skip
-            self._collect()  # whoever waits hears of what that has ended
+            self._collect()  # calls that wait hear of what that has ended
             waits = bool(self._tasks or self._lookups)
             self._due = time.monotonic() + WATCH_SECONDS if waits else None
         for number in late:

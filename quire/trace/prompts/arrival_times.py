@@ -32,7 +32,7 @@ class ArrivalTimes:
         self, field: str | None = None, unit: str | None = None, rate: float | None = None, *, needed: bool = True
     ) -> None:
         self._field, self._unit, self._rate, self._needed = field, unit, rate, needed
-        self.are_known = True  # else the log has none, nobody named a rate, and lines are a second apart
+        self.are_known = True  # else the log has none, no rate was given, and lines are a second apart
         self._given = unit is not None
         self._count = 0
 

@@ -86,7 +86,7 @@ def _opened_template(path: str) -> Callable[[Fields, datetime], str]:
     try:
         template = world.from_string(Path(path).read_text(encoding="utf-8"))
     except (TemplateSyntaxError, UnicodeDecodeError) as wrong:
-        fact = f"it is no template: {cut(str(wrong), 200)}"
+        fact = f"it is not a template: {cut(str(wrong), 200)}"
         raise InputError(say(ask, fact, "give a Jinja template, as UTF-8")) from None
 
     def fill(example: Fields, when: datetime) -> str:

@@ -25,11 +25,13 @@ SIZES = {0: 10_240, 1: 2_800}  # three pieces, the last one half full; one that 
 
 
 def key_of(number: int) -> Key:
-    return Key(f"k{number}".encode().ljust(32, b"."), object_group_id=number % 2)
+    """Every 500 are the same texts of another tenant."""
+    tenant, text = divmod(number, 500)
+    return Key(f"k{text}".encode().ljust(32, b"."), object_group_id=text % 2, cache_salt=f"t{tenant}" if tenant else "")
 
 
 def bytes_of(key: Key) -> Any:
-    dice = np.random.default_rng(np.frombuffer(key.chunk_hash, np.uint32))
+    dice = np.random.default_rng([*np.frombuffer(key.chunk_hash, np.uint32).tolist(), *key.cache_salt.encode()])
     return dice.integers(0, 256, SIZES[key.object_group_id], np.uint8)
 
 

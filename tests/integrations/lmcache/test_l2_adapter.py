@@ -18,19 +18,12 @@ from quire.integrations.lmcache.adapter_options import (
     read_adapter_options,
 )
 from quire.integrations.lmcache.object_pieces import cut, object_id, piece_keys
-from tests.attacks.lmcache_kills import PLUG
-from tests.attacks.plug_kills import KINDS, kill, opened
-from tests.effort import cases
+from tests.attacks.plugged import KINDS, opened
 from tests.integrations.lmcache.stand_ins import Dtype, Key, Layout, Size
 from tests.integrations.lmcache.stub_lmcache import LAYOUTS, PIECE, ROWS, SIZES, StubLMCache, bytes_of, key_of
 from tests.tiers.shared.test_client import GatedStore
 
 GIVEN = {"folder": "/tmp/x", "bytes": "1GB", "namespace": "one"}
-
-
-@pytest.mark.parametrize("seed", range(cases(3, 60)))
-def test_a_kill_mixes_no_bytes_and_loses_nothing_durable(tmp_path: Path, seed: int) -> None:
-    assert kill(PLUG, tmp_path, seed) == "" and kill(PLUG, tmp_path, seed + 3) == ""
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,4 @@
-"""The tier with a stubbed engine: a few lives of what `tests.attacks.tier_kills` does a thousand times."""
+"""The tier with a stubbed engine: many jobs at once; a wrong byte would be seen. Attacks: `test_plug_attacks`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.attacks.plug_kills import KINDS, kill, opened
-from tests.attacks.tier_kills import PLUG
-from tests.effort import cases
+from tests.attacks.plugged import KINDS, opened
 from tests.integrations.plugs.stub_engine import StubEngine, bytes_of, key_of
 from tests.tiers.disk.stand_ins import Faults, FaultyFiles
-
-
-@pytest.mark.parametrize("seed", range(cases(3, 60)))
-def test_a_kill_mixes_no_bytes_and_loses_nothing_durable(tmp_path: Path, seed: int) -> None:
-    assert kill(PLUG, tmp_path, seed) == "" and kill(PLUG, tmp_path, seed + 3) == ""
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -15,24 +18,37 @@ from typing import Any
 import numpy as np
 
 ROWS, ROW, SLOTS = 24, 4096, 64
-NAME = "sglang.srt.mem_cache.hicache_storage"
+NAME, OURS = "sglang.srt.mem_cache.hicache_storage", "quire.integrations.sglang.hicache_storage"
 
 
+@cache
 def storage_module() -> Any:
-    """The module of QuireHiCacheStorage, over an empty base class."""
-    os.environ["QUIRE_ANY_SGLANG"] = "1"
-    before, module = sys.modules.get(NAME), ModuleType(NAME)
+    """The module of QuireHiCacheStorage, over an empty base class; nobody else in this process gets that one."""
+    module = ModuleType(NAME)
     for word in ("HiCacheStorage", "PoolHitPolicy", "PoolTransferResult"):
         setattr(module, word, type(word, (), {}))
+    before = {name: sys.modules.pop(name, None) for name in (NAME, OURS)}
     sys.modules[NAME] = module
     try:
-        from quire.integrations.sglang import hicache_storage
+        return import_module(OURS)
     finally:
-        if before is None:
-            del sys.modules[NAME]
-        else:
-            sys.modules[NAME] = before
-    return hicache_storage
+        for name, other in before.items():
+            sys.modules.pop(name, None)
+            if other is not None:
+                sys.modules[name] = other
+
+
+@contextmanager
+def any_version() -> Iterator[None]:
+    """SGLang's version is not asked meanwhile."""
+    before = os.environ.get("QUIRE_ANY_SGLANG")
+    os.environ["QUIRE_ANY_SGLANG"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["QUIRE_ANY_SGLANG"]
+        if before is not None:
+            os.environ["QUIRE_ANY_SGLANG"] = before
 
 
 def key_of(number: int) -> str:
@@ -73,7 +89,8 @@ class StubSGLang:
         opens = module.disk_of
         module.disk_of = opens if files is None else partial(opens, files=files)
         try:
-            self.storage, self.pool = module.QuireHiCacheStorage(config), Pool()
+            with any_version():
+                self.storage, self.pool = module.QuireHiCacheStorage(config), Pool()
             self.storage.register_mem_pool_host(self.pool)
             self.storage.on_host_pools_registered()
         finally:

@@ -298,7 +298,17 @@ cdef class RowCalls(OpenStore):
         cdef Pool *g = check_group(&self.state, group)
         return g.cells != NULL and g.cells.inserted >= g.cells.due_after
 
-    # moves
+    # events and moves that wait
+
+    @property
+    def num_events(self):
+        """What waits in the log: more than 0 when there are events to take."""
+        return log_waiting(&self.state.log)
+
+    @property
+    def num_lost(self):
+        """Hashes that the log has given up since events were last taken."""
+        return self.state.log.num_lost
 
     @property
     def num_moves(self):

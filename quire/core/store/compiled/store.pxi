@@ -9,16 +9,6 @@ cdef class Store(PageCalls):
 
     # events
 
-    @property
-    def num_events(self):
-        """What waits in the log: more than 0 when there are events to take."""
-        return log_waiting(&self.state.log)
-
-    @property
-    def num_lost(self):
-        """Hashes that the log has given up since events were last taken."""
-        return self.state.log.num_lost
-
     def take_events(self, bint whole=False):
         """All events since the last call, or instead the whole state: (records, hashes, details, tokens, lost)."""
         if whole and self.state.log.batches != NULL and log_whole(&self.state):

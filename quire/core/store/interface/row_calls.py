@@ -219,7 +219,15 @@ class RowCalls(Protocol):
     def is_due(self, group: int) -> bool:
         """Whether a group's order shall be learned anew."""
 
-    # Moves
+    # Events and moves that wait
+
+    @property
+    def num_events(self) -> int:
+        """More than 0 when there are events to take."""
+
+    @property
+    def num_lost(self) -> int:
+        """Hashes that the log has given up since events were last taken."""
 
     @property
     def num_moves(self) -> int:

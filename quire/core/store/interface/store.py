@@ -26,14 +26,6 @@ class Store(RowCalls, PageCalls, Protocol):
 
     # Events
 
-    @property
-    def num_events(self) -> int:
-        """More than 0 when there are events to take."""
-
-    @property
-    def num_lost(self) -> int:
-        """Hashes that the log has given up since events were last taken."""
-
     def take_events(self, whole: bool = False) -> EventArrays:
         """All events since the last call, or instead the whole state."""
 

@@ -54,7 +54,7 @@ class OpenStore:
         reads = _read_before(groups, block_size)
         windows = [None if kinds is None else _window(group, states, kinds, reads) for group in groups]
         asks = not states and any(window is not None for window in windows)
-        limits = (min_uses, num_tiers - 1 if slow else -1)
+        limits = (min_uses, num_tiers - 1 if slow else -1, num_tiers - bool(slow))
         rules = Rules(block_size, bool(shadows), offload_min, bool(tails), *limits, asks)
         adaptive = order == ADAPTIVE
         tree = Tree(len(groups), bool(events), seed, num_tiers if adaptive else 0, adaptive or ghosts > 0)

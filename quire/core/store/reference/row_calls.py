@@ -80,7 +80,7 @@ class RowCalls(OpenStore):
             raise ValueError(STALE)
         claim.claim(self._state.pools, hit, needs, bool(stays))
         self._state.loose += not hit.frozen
-        return tuple(hit.num_cold(group) for group in range(len(self._state.pools)))
+        return tuple(map(hit.num_cold, range(len(self._state.pools))))
 
     def unclaim(self, hit: Hit) -> None:
         frozen = hit.frozen
@@ -209,8 +209,7 @@ class RowCalls(OpenStore):
         return recut.recut(self._state, row, cut)
 
     def release(self, row: int, keep_tail: bool, now: int, back: int = 0, mark: bool = False) -> object:
-        end = release.release(self._state, row, keep_tail, now, back)
-        return end if mark else None
+        return release.release(self._state, row, keep_tail, now, back, mark)
 
     def supersede(self, row: int, end: object) -> int:
         if not isinstance(end, hinted_text.End):
@@ -228,7 +227,7 @@ class RowCalls(OpenStore):
         return self._state.table.row(row).chain.tokens()
 
     def take_cells(self, group: int) -> Int32Array:
-        """Rows, columns and slots of the cells that are not as they were told last; [3, cells]."""
+        """Rows, columns and slots of the cells that have changed since the last report; [3, cells]."""
         return take_cells(self._state, group)
 
     def copy_rows(self, group: int, rows: Any, out: Int32Array) -> int:
@@ -247,7 +246,17 @@ class RowCalls(OpenStore):
         cells = self._state.pools[group].cells
         return cells is not None and cells.is_due
 
-    # Moves
+    # Events and moves that wait
+
+    @property
+    def num_events(self) -> int:
+        """What waits in the log: more than 0 when there are events to take."""
+        return len(self._state.log)
+
+    @property
+    def num_lost(self) -> int:
+        """Hashes that the log has given up since events were last taken."""
+        return self._state.log.lost
 
     def take_moves(self) -> Int32Array:
         return self._state.moves.take_moves()

@@ -29,16 +29,6 @@ class Store(PageCalls):
 
     # Events
 
-    @property
-    def num_events(self) -> int:
-        """What waits in the log: more than 0 when there are events to take."""
-        return len(self._state.log)
-
-    @property
-    def num_lost(self) -> int:
-        """Hashes that the log has given up since events were last taken."""
-        return self._state.log.lost
-
     def take_events(self, whole: bool = False) -> EventArrays:
         if whole:
             log_whole(self._state)

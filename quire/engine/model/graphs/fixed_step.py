@@ -3,7 +3,7 @@
     numbers   ids | starts | rows | changed cells of each table        one buffer, filled by one copy
               └─► tables brought up to date ─► the step's rows of them ─► the model ─► logits
 
-No shape depends on what the numbers are. Rows to spare compute a token that nobody reads, on the spare page.
+No shape depends on what the numbers are. Rows to spare compute a token that is not read, on the spare page.
 Knows no graph and no scheduler.
 """
 

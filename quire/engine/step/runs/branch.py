@@ -163,7 +163,7 @@ class Branch:
         self._begun = len(run.prompt)
         # What it has made: the tokens of its answer themselves. Which beams become an answer is not known yet.
         self.made = run.answers[index].tokens if run.beams is None else tokens[self._begun :].tolist()
-        self._filled = len(tokens)  # of the buffer; the rest of what was made follows when somebody asks
+        self._filled = len(tokens)  # of the buffer; the rest of what was made follows when it is asked for
         self._buffer = np.empty(self._filled + max(16, run.sampling.max_tokens), np.int32)
         self._buffer[: self._filled] = tokens
         self.sequence: Sequence | None = None

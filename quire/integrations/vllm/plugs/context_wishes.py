@@ -4,7 +4,7 @@
     kv_hints                        from vLLM 0.33 on: actions "quire.hint" and "kv.retain", as for the connector
 
 What is not known by name is left alone, and the rest holds: the connector may know it, or a later version. What cannot
-be read is told in the log and left out, one by one.
+be read is logged and ignored, one by one.
 """
 
 from __future__ import annotations

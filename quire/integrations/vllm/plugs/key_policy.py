@@ -97,7 +97,7 @@ class KeyPolicy:
     def evict(self, n: int, protected: Collection[bytes]) -> list[tuple[bytes, Any]] | None:
         """So many chunks go, none of them protected; None: there are fewer, and nothing has changed."""
         gone = self._ranking.take(n, protected)
-        return None if gone is None else [(key, self._chunks.pop(key)) for key in gone]
+        return None if gone is None else list(zip(gone, map(self._chunks.pop, gone), strict=True))
 
     def on_store_miss(self, keys: Iterable[bytes], req_context: Context) -> None:
         """A request has computed blocks that are not here: which of them were?"""

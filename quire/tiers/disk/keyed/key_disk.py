@@ -210,7 +210,7 @@ class KeyDisk:
             tried.clear()
             why = reason(wrong)
             if isinstance(wrong, DamagedLog) or (not keys and not isinstance(wrong, FullDisk | TimeoutError)):
-                self._break(why)  # what a sync could not write may be gone for good, and nothing says so again
+                self._break(why)  # what a sync could not write may be lost permanently, and nothing reports it again
             elif not self.stalled:
                 _log.warning("nothing is written to %s for now: %s", self._folder.folder, why)
             self.stalled = why
@@ -276,7 +276,7 @@ class KeyDisk:
         return [bad.get(slots[key], THERE) if key in slots else answers[key] for key in keys]
 
     def _end_reading(self, slots: dict[bytes, int], bad: dict[int, str]) -> None:
-        """A page that is not what was written is lost; of one for which the disk did not answer nobody knows."""
+        """A page that is not what was written is lost; of one for which the disk did not answer it is not known."""
         with self._lock:
             for key, slot in slots.items():
                 if slot in bad and not isinstance(bad[slot], NoVerdict):
@@ -299,7 +299,7 @@ class KeyDisk:
             self._ranking.use(keys, reused, 2 * len(reused) >= len(keys) > 0)
 
     def clear(self) -> bool:
-        """Forget every page that nobody reads just now; whether the disk knows it, too."""
+        """Forget every page that no call reads just now; whether the disk knows it, too."""
         answers: dict[bytes, str] = {}
         with self._writing:
             with self._lock:

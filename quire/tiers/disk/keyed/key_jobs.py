@@ -1,4 +1,4 @@
-"""KeyJobs: stores and loads between somebody's memory and a place of pages by key. Submitting never waits.
+"""KeyJobs: stores and loads between a caller's memory and a place of pages by key. Submitting never waits.
 
     submit_store ─► [ at most so many pages wait ] ─► one thread ─► place.write ─┐
     submit_load  ─► [            as many         ] ─► threads ────► place.read ──┴─► finished(): each job once
@@ -125,7 +125,7 @@ class KeyJobs:
             return job.started
 
     def end(self, job: _Job, answers: Sequence[str]) -> None:
-        """A job is over, unless it was before: then nobody hears of it any more."""
+        """A job is over, unless it was before: then its end is not reported."""
         good = tuple(key for key, answer in zip(job.keys, answers, strict=False) if answer == THERE)
         with self._change:
             if job.over:

@@ -160,6 +160,22 @@ cdef bint is_worth_copying(State *s, Pool *g, int32_t p) noexcept nogil:
     return g.cells == NULL or memory_behind(g, page).uses >= s.min_uses
 
 
+cdef inline void note_move(Pool *g, int32_t p, int32_t source, int32_t target) noexcept nogil:
+    """A page has its hottest copy in another tier: it may cover its parent, or not any more."""
+    if g.cells != NULL and page_at(g, p).node >= 0:
+        child_moved(g, page_at(g, p).node, source, target)
+
+
+cdef void offload_to(State *s, Pool *g, int32_t p, int32_t t, int32_t slot, int32_t u, int32_t room) noexcept nogil:
+    """An idle page that has just lost (t, slot), its only copy outside the slow tier, goes on at (u, room)."""
+    log_copy(s, g, OFFLOAD, p, t, slot, u, room)
+    put_copy(g, p, u, room)
+    list_idle(g, u, page_at(g, p), UNKNOWN)
+    log_page(s, g, page_at(g, p), MOVED, t, u)
+    note_move(g, p, t, u)
+    g.counters[OFFLOADED] += 1
+
+
 cdef void demote(State *s, Pool *g, int32_t p, int32_t t) noexcept nogil:
     """An idle page that has lost its copy in tier t goes on with the next colder one, where it is."""
     cdef Page *page = page_at(g, p)

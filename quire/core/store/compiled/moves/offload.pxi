@@ -1,6 +1,5 @@
-# Owns: how an idle page goes down to a colder tier: the move itself, and shadows: early copies, so that evicting their
-# pages later moves nothing. Which pages an eviction sends down is in `evict`; the slow tier has its own copies
-# (`background`).
+# Owns: shadows: early copies in a colder tier, so that evicting their pages later moves nothing; which pages get one, and
+# where. Which pages an eviction sends down is in `evict`; the slow tier has its own copies (`background`).
 # Does not know: who asked; callers have made sure that the log has room for the moves.
 
 
@@ -15,22 +14,6 @@ cdef void log_copy(State *s, Pool *g, int kind, int32_t p, int32_t t, int32_t fr
     cdef int32_t *move = log_move(&s.log, kind, g.index)
     move[0], move[1], move[2], move[3], move[4] = t, from_, u, to, s.block_size
     move[5], move[6] = p, page_at(g, p).stamp
-
-
-cdef inline void note_move(Pool *g, int32_t p, int32_t source, int32_t target) noexcept nogil:
-    """A page has its hottest copy in another tier: it may cover its parent, or not any more."""
-    if g.cells != NULL and page_at(g, p).node >= 0:
-        child_moved(g, page_at(g, p).node, source, target)
-
-
-cdef void offload_to(State *s, Pool *g, int32_t p, int32_t t, int32_t slot, int32_t u, int32_t room) noexcept nogil:
-    """An idle page that has just lost (t, slot), its only copy outside the slow tier, goes on at (u, room)."""
-    log_copy(s, g, OFFLOAD, p, t, slot, u, room)
-    put_copy(g, p, u, room)
-    list_idle(g, u, page_at(g, p), UNKNOWN)
-    log_page(s, g, page_at(g, p), MOVED, t, u)
-    note_move(g, p, t, u)
-    g.counters[OFFLOADED] += 1
 
 
 cdef inline bint has_shadow(Pool *g, Page *page) noexcept nogil:

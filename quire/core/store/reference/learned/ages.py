@@ -4,6 +4,7 @@ Owns the arithmetic only. Knows nothing of pages.
 """
 
 from bisect import bisect_right
+from functools import partial
 
 from quire.core.store.reuse import (
     AGE_EDGES,
@@ -19,10 +20,7 @@ from quire.core.store.reuse import (
     SOON,
 )
 
-
-def age_bin(age: int) -> int:
-    """The bin of an age in ticks."""
-    return bisect_right(AGE_EDGES, age)
+age_bin = partial(bisect_right, AGE_EDGES)  # the bin of an age in ticks
 
 
 def class_of(uses: int, fresh: int) -> int:

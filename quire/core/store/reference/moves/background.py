@@ -15,8 +15,7 @@ from quire.core.records.errors import BrokenInvariant
 from quire.core.records.plan import COLUMNS, Kind
 from quire.core.store.interface import Int32Array
 from quire.core.store.reference.moves.events import log_moved
-from quire.core.store.reference.moves.evict import evict_copy, is_worth_copying, take_in
-from quire.core.store.reference.moves.offload import note_move
+from quire.core.store.reference.moves.evict import evict_copy, is_worth_copying, note_move, take_in
 from quire.core.store.reference.pools.log import NO_PAGE
 from quire.core.store.reference.pools.pool import COPIED_DOWN, PREFETCHED, Pool
 from quire.core.store.reference.pools.state import State

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from quire.core.records.plan import Kind
 from quire.core.store.reference.moves.events import log_moved
-from quire.core.store.reference.moves.evict import evict_copy, new_page, pick_device, soft_room
-from quire.core.store.reference.moves.offload import has_shadow, note_move, num_fast, offload_to
+from quire.core.store.reference.moves.evict import evict_copy, new_page, note_move, offload_to, pick_device, soft_room
+from quire.core.store.reference.moves.offload import has_shadow
 from quire.core.store.reference.pools.pool import MISSED, NEW, OFFLOADED, ONBOARDED, Pool
 from quire.core.store.reference.pools.reserve import Retention, count_own, keep_more
 from quire.core.store.reference.pools.state import State
@@ -42,10 +42,10 @@ def onboard(state: State, pool: Pool, page: Page) -> None:
 
 def clear_slot(state: State, pool: Pool, slot: int, victim: Page) -> bool:
     """Free a device slot without displacing idle pages below; False: only an exchange will do."""
-    if has_shadow(state, pool, victim) or victim.priority < state.rules.offload_min:
+    if has_shadow(state, victim) or victim.priority < state.rules.offload_min:
         evict_copy(state, pool, 0, slot)
         return True
-    for tier in range(1, num_fast(state, pool)):
+    for tier in range(1, state.rules.num_fast):
         room = soft_room(pool, tier, pool.pick(tier))
         if room >= 0:
             pool.remove_copy(victim, 0)
@@ -99,9 +99,8 @@ def clear_columns(state: State, pool: Pool, number: int, columns: range) -> int:
     return cleared
 
 
-def drop_columns(state: State, pool: Pool, number: int) -> None:
-    """Let go of all pages of a row for which nothing is reserved, the last first."""
-    for column in range(int(state.table.capacity[pool.group][number]) - 1, -1, -1):
-        page = state.table.take_column(pool.group, number, column)
-        if page is not None:
-            pool.let_go(page, state.now)
+def take_columns(state: State, pool: Pool, number: int) -> list[Page]:
+    """All pages of a row for which nothing is reserved, the last first; its columns are holes from now on."""
+    columns = range(int(state.table.capacity[pool.group][number]) - 1, -1, -1)
+    pages = [state.table.take_column(pool.group, number, column) for column in columns]
+    return [page for page in pages if page is not None]

@@ -11,10 +11,10 @@ slot to take.
 """
 
 from quire.core.records.errors import BrokenInvariant
+from quire.core.records.plan import Kind
 from quire.core.store.reference.learned.ghosts import Ghost
 from quire.core.store.reference.moves.attach import detach
 from quire.core.store.reference.moves.events import log_moved
-from quire.core.store.reference.moves.offload import note_move, num_fast, offload_to
 from quire.core.store.reference.pools.log import Place
 from quire.core.store.reference.pools.pool import (
     BEHIND,
@@ -23,6 +23,7 @@ from quire.core.store.reference.pools.pool import (
     DEMOTED,
     DROPPED,
     NEW,
+    OFFLOADED,
     ONBOARDED,
     TOTAL,
     Pool,
@@ -119,6 +120,22 @@ def evict_copy(state: State, pool: Pool, tier: int, slot: int) -> None:
     pool.count(DROPPED)
 
 
+def note_move(pool: Pool, page: Page, source: int, target: int) -> None:
+    """A committed page has its hottest copy in another tier: it may cover its parent, or not any more."""
+    if page.node is not None:
+        pool.child_moved(page.node, source, target)
+
+
+def offload_to(state: State, pool: Pool, victim: Page, source: Place, target: Place) -> None:
+    """An idle page that has just lost `source` goes on in `target`."""
+    state.moves.add(Kind.OFFLOAD, pool.group, source, target, [victim])
+    pool.put_copy(victim, *target)
+    pool.list_idle(victim)
+    log_moved(state, pool, victim, source[0], target[0])
+    note_move(pool, victim, source[0], target[0])
+    pool.count(OFFLOADED)
+
+
 def offload_somewhere(state: State, pool: Pool, victim: Page, source: Place) -> bool:
     """An idle page that has just lost `source`, its last copy outside the slow tier, goes on in a colder one with room.
 
@@ -128,7 +145,7 @@ def offload_somewhere(state: State, pool: Pool, victim: Page, source: Place) -> 
     hidden = victim.slots[slow] if slow >= 0 else NO_TIER
     if slow >= 0:
         victim.slots[slow] = NO_TIER
-    for target in range(source[0] + 1, num_fast(state, pool)):
+    for target in range(source[0] + 1, state.rules.num_fast):
         room = make_room(state, pool, target, victim)
         if room >= 0:
             offload_to(state, pool, victim, source, (target, room))

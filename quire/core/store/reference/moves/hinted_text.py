@@ -65,7 +65,7 @@ def hint_row(state: State, number: int, tail: Node | None, back: int) -> None:
     """A row ends, and its own text comes back then; `tail`: the partial block that it leaves. A hint that a person is
     thinking counts only where a tool has run before."""
     row = state.table.row(number)
-    if not back or row.tip is None or not row.keep:
+    if row.tip is None or not row.keep:
         return
     for pool, stake in zip(state.pools, row.stakes, strict=True):
         believed = back != LATER_BACK or stake.followed or pool.cells is None

@@ -4,7 +4,6 @@ Owns where a key waits: by priority, first the passed keys, then its cell; cover
 of how the order of cells is learned (`learned`, `state/learner.py`).
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -25,7 +24,7 @@ def cell_level(priority: int, cell: int) -> int:
 class Adaptive(Lists[K]):
     """Fewest hits for the time in a slot first."""
 
-    __slots__ = ("_celled", "_places", "aged", "rank", "recency")
+    __slots__ = ("_places", "aged", "rank", "recency")
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,44 +32,32 @@ class Adaptive(Lists[K]):
         self.recency = True  # all are listed as if of one class, but for what never comes back
         self.rank: list[int] = []  # the cells, first to go first
         self._places: dict[int, int] = {PASSED: -1}  # and where each of them stands
-        self._celled: Counter[int] = Counter()  # keys in cells, by priority
         self.rank_cells(FIRST_RANK, True)
 
     def add(self, key: K, entry: Entry, released: bool = False) -> None:
         """One that is released goes to the front of its cell if it is no younger than the first there: the oldest go
         first, and what came together goes together."""
-        level = self.level_of(entry)
+        level = COVERED if entry.covered else cell_level(entry.priority, self.cell_of(entry))
         first = next(iter(self.queues[level].turns), None) if level in self.queues else None
         front = released and (first is None or entry.used <= self.entries[first].used)
         self.push(key, level, entry, front)
-
-    def push(self, key: K, level: int, entry: Entry, front: bool = False) -> None:
-        super().push(key, level, entry, front)
-        self._celled[entry.priority] += not entry.covered
-
-    def remove(self, key: K) -> None:
-        entry = self.entries[key]
-        self._celled[entry.priority] -= not entry.covered
-        super().remove(key)
 
     def cell_of(self, entry: Entry) -> int:
         """Where it waits among those of its priority."""
         if entry.passed:
             return PASSED
-        return cell_number(listed_class(entry.reuse, self.recency), self._age_of(entry))
-
-    def _age_of(self, entry: Entry) -> int:
-        return max(0, age_bin(self.aged - entry.used) - entry.younger)
-
-    def level_of(self, entry: Entry) -> int:
-        return COVERED if entry.covered else cell_level(entry.priority, self.cell_of(entry))
+        age = max(0, age_bin(self.aged - entry.used) - entry.younger)
+        return cell_number(listed_class(entry.reuse, self.recency), age)
 
     def levels(self) -> Iterator[int]:
-        for priority in sorted(priority for priority, count in self._celled.items() if count):
-            base = cell_level(priority, 0)
-            filled = [level for level in self.queues if base - 1 <= level < base + NUM_CELLS]
-            yield from sorted(filled, key=lambda level: self._places[level - base])
+        filled = [level for level, queue in self.queues.items() if queue.turns and level != COVERED]
+        yield from sorted(filled, key=self._turn_of)
         yield from (COVERED,) if COVERED in self.queues else ()
+
+    def _turn_of(self, level: int) -> tuple[int, int]:
+        """When a list with cells is taken: by priority, then by what was learned."""
+        priority, place = divmod(level - NUM_CLASSES, NUM_LISTS)
+        return priority, self._places[place - 1]
 
     def outranks(self, key: K, entry: Entry) -> bool:
         there = self.entries[key]
@@ -96,7 +83,7 @@ class Adaptive(Lists[K]):
         turns: Iterable[K] = self.queues[level].turns
         while (key := next(iter(turns), None)) is not None:
             entry = self.entries[key]
-            if self._age_of(entry) <= age:
+            if self.cell_of(entry) % NUM_AGES <= age:
                 break
             self.remove(key)
-            self.push(key, self.level_of(entry), entry)
+            self.add(key, entry)

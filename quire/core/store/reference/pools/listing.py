@@ -78,7 +78,7 @@ class Listing:
         self.unlist_slot(*self.place(page))
 
     def entry_of(self, page: Page, tier: int) -> Entry:
-        """What the order is told of an idle page, with its hottest copy in `tier`."""
+        """What the order learns of an idle page, with its hottest copy in `tier`."""
         covered = self.has_child(page, tier)
         passed = not covered and self.passes(page)
         return Entry(page.priority, passed, covered, page.reuse, page.used, self.younger(page))
@@ -112,7 +112,7 @@ class Listing:
 
     def relist(self, page: Page, released: bool = False) -> None:
         """An idle page goes to where it belongs now."""
-        self.unlist_idle(page)
+        self.unlist_slot(*self.place(page))
         self.list_idle(page, released)
 
     def rank_anew(self, page: Page | None) -> None:
@@ -121,7 +121,8 @@ class Listing:
             return
         tier, slot = self.place(page)
         if self.is_listed_passed(tier, slot) != self.passes(page):
-            self.relist(page)
+            self.unlist_slot(tier, slot)
+            self.list_idle(page)
 
     def cut_off(self, page: Page | None) -> None:
         """No request can resume at the end of a page's block any more: unless needed, the page goes before others."""
@@ -151,7 +152,7 @@ class Listing:
             return page.node is not None and is_overtaken(self.kinds, page.node, self.group)
         if self.reads is not None:
             return page.node is not None and is_cut_off(self.reads, page.node)
-        return is_passed(self.window, page)
+        return self.window is not None and is_passed(self.window, page)
 
     def is_listed_passed(self, tier: int, slot: int) -> bool:
         """Whether the idle page in a slot waits among those that are passed."""

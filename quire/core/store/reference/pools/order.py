@@ -6,7 +6,7 @@ keys are slots; an order knows nothing of them, so that it can rank anything. Ow
 are built. Knows no order, nor why a slot is listed.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import islice
@@ -25,7 +25,7 @@ NUM_CLASSES = COVERED + 1
 
 
 class Entry(NamedTuple):
-    """What an order is told of a key."""
+    """What an order learns of a key."""
 
     priority: int = DEFAULT_PRIORITY  # retention, 0 to 100
     passed: bool = False  # no request will continue from there, or it is unwanted
@@ -130,13 +130,13 @@ class Lists(Generic[K]):
     def __init__(self) -> None:
         self._turn = 0
         self._front = -1  # the turn of the next that goes to the front
-        self.queues: dict[int, Queue[K]] = {}  # made when first used
+        self.queues: defaultdict[int, Queue[K]] = defaultdict(Queue)  # made when first used
         self.level: dict[K, int] = {}  # key -> the list it waits in
         self.entries: dict[K, Entry] = {}
 
     def push(self, key: K, level: int, entry: Entry, front: bool = False) -> None:
         """A key joins the back of a list, or its front."""
-        self.queues.setdefault(level, Queue()).push(key, self._front if front else self._turn)
+        self.queues[level].push(key, self._front if front else self._turn)
         self.level[key], self.entries[key] = level, entry
         if front:
             self._front -= 1
@@ -180,7 +180,7 @@ class Order:
         self._turn = 0
         self.ranking = ranking  # of the idle pages
         self.owner: list[Page | None] = [None] * num_slots
-        self.entries: dict[int, Entry] = {}  # what the order was told of slots with idle pages
+        self.entries: dict[int, Entry] = {}  # what the order has learned of slots with idle pages
         self.shadows: Queue[int] = Queue()
         self.empty_slots: OrderedDict[int, None] = OrderedDict()  # in the order in which they became so
         for slot in range(num_slots):

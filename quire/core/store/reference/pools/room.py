@@ -30,7 +30,7 @@ class Room:
         self.ghosts = ghosts if cells is None else cells.ghosts  # None: what is gone is not remembered
         self.orders = [Order(count, ranking(), tier > 0) for tier, count in enumerate(slots)]
         self.hears = not self.orders[0].ranking.empties_wait  # what is said of the future
-        self.vacant = slots[0]  # device slots that are empty or hold an idle page nobody claims
+        self.vacant = slots[0]  # device slots that are empty or hold an idle page without claims
         self.reserved = 0  # of the vacant slots: for rows
         self.pages = [Page(number, len(slots)) for number in range(sum(slots))]
         self.free_pages = list(range(len(self.pages) - 1, -1, -1))  # a stack

@@ -35,6 +35,7 @@ class Rules:
     tails: bool  # a released row's last, partial block becomes findable
     min_uses: int  # of a page that is copied down early, in the adaptive order
     slow: int  # the tier that no step waits for, the coldest; -1: there is none
+    num_fast: int  # tiers that plans of steps read and write
     asks: bool  # whether it matters where prompts end that are asked for again: windows resume there
 
 
@@ -98,8 +99,8 @@ class Table:
         self.rows: list[Row | None] = [None] * rows
         self.pages: list[Int32Array] = [np.full((rows, columns), NO_PAGE, np.int32) for _ in pools]
         self.slots: list[Int32Array] = [np.full((rows, columns), -1, np.int32) for _ in pools]
-        self.touched: list[dict[int, range]] = [{} for _ in pools]  # by row: columns that may not be as was told
-        self.told: list[Int32Array | None] = [None for _ in pools]  # the slots as they were told last, None: never
+        self.touched: list[dict[int, range]] = [{} for _ in pools]  # by row: columns that may have changed since `told`
+        self.told: list[Int32Array | None] = [None for _ in pools]  # the slots as they were reported last, None: never
         self.currents: list[Int32Array] = [np.full(rows, NO_PAGE, np.int32) for _ in pools]
         self.current_slots: list[Int32Array] = [np.full(rows, -1, np.int32) for _ in pools]
         self.length: Int32Array = np.zeros(rows, np.int32)

@@ -1,6 +1,6 @@
-"""What an engine copies of the tables of slots: cells that have changed since it was told last, or whole rows.
+"""What an engine copies of the tables of slots: cells that have changed since the last report, or whole rows.
 
-Owns what was told. Knows nothing of what changes a table.
+Owns what was reported. Knows nothing of what changes a table.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from quire.core.store.reference.pools.state import State
 
 
 def take_cells(state: State, group: int) -> Int32Array:
-    """Rows, columns and slots of the cells that are not as they were told last, in order; [3, cells]."""
+    """Rows, columns and slots of the cells that have changed since the last report, in order; [3, cells]."""
     table = state.table
     slots, told = table.slots[group], table.told[group]
     if told is None:

@@ -1,7 +1,7 @@
 """Tenure: which pages have got or lost copies since last asked, for which rows they were made, which were dropped.
 
-For whoever bills memory to those who use it. Costs no more than the pages there are, however seldom it is taken. Knows
-no copies: whoever takes it looks where the pages are then.
+For bills of memory. Costs no more than the pages there are, however seldom it is taken. Knows no copies: the caller
+looks where the pages are.
 """
 
 

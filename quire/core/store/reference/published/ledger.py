@@ -150,5 +150,5 @@ def _checked(records: Int32Array, num_groups: int, num_hashes: int, num_prioriti
         if speaks and not 0 <= after < tiers:
             raise ValueError(f"a record of {kind} with {after}")
     if sum(row[2] for row in rows) != num_hashes:
-        raise ValueError(f"{num_hashes} hashes are given, others are told of")
+        raise ValueError(f"{num_hashes} hashes are given, the records name others")
     return rows

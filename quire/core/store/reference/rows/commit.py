@@ -49,7 +49,10 @@ def commit(state: State, rows: list[int], computed: Int32Array | None, now: int 
             raise ValueError(f"row {number} has {len(chain)} tokens, {mark} cannot be computed")
     if now is not None:
         refresh(state, now)
-    return sum(commit_row(state, number, mark) for number, mark in zip(rows, marks, strict=True))
+    attached = 0
+    for number, mark in zip(rows, marks, strict=True):
+        attached += commit_row(state, number, mark)
+    return attached
 
 
 def commit_row(state: State, number: int, computed: int) -> int:

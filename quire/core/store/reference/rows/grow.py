@@ -36,15 +36,17 @@ def grow(state: State, rows: list[int], tokens: Int32Array | None, counts: list[
         owed[pool.room] += 0 if group.current else sum(map(len, new))
     if any(count > 0 and count > room.available for room, count in owed.items()):
         return NO_ROOM
-    for number in rows:
-        keep_ahead(state, number)
+    if table.launched.any() and any(group.current for group in state.groups):
+        for number in rows:
+            keep_ahead(state, number)
     taken = given = 0
     for number, length, count in zip(rows, lengths, counts, strict=True):
         if tokens is not None:
             _add_tokens(state, number, tokens[given : given + count])
             given += count
         table.handed[number] = length
-        taken += sum(grow_group(state, pool, number, length, owed) for pool in state.pools)
+        for pool in state.pools:
+            taken += grow_group(state, pool, number, length, owed)
     return taken
 
 

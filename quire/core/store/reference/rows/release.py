@@ -6,7 +6,7 @@ Owns the order in which pages are given up. Knows nothing of how the row got the
 from bisect import bisect_left
 
 from quire.core.store.reference.moves.attach import attach_alone
-from quire.core.store.reference.moves.columns import drop_columns
+from quire.core.store.reference.moves.columns import take_columns
 from quire.core.store.reference.moves.hinted_text import End, end_of_row, hint_row
 from quire.core.store.reference.pools.pool import SKIPPED
 from quire.core.store.reference.pools.reserve import set_peak
@@ -17,9 +17,11 @@ from quire.core.store.reference.tree.node import Node, Page
 from quire.core.store.reference.tree.tree import climb
 
 
-def release(state: State, number: int, keep_tail: bool, now: int, back: int = 0) -> End | None:
+def release(
+    state: State, number: int, keep_tail: bool, now: int, back: int = 0, mark: bool = False
+) -> End | None:  # fmt: skip
     """Give up a row, the deepest pages first; with `keep_tail` what it computed stays findable. `back`: when its text
-    comes back. Where it ended."""
+    comes back, 0: unknown. With `mark`: where it ended."""
     table = state.table
     row = table.row(number)
     state.tell_time(now)
@@ -31,14 +33,15 @@ def release(state: State, number: int, keep_tail: bool, now: int, back: int = 0)
         _keep_rest(state, number, ahead)
     for pool in state.pools:
         rank_twins(state, pool, number, range(int(table.committed[number])))
-    if row.tip is not None:
+    if back and row.tip is not None:
         hint_row(state, number, row.tip.children.get(tail_of(state, number, row) or b""), back)
-    end = end_of_row(state, number)
+    end = end_of_row(state, number) if mark else None
     table.set_tip(number, None, state.tree)
     for pool in state.pools:
         for page in reversed(row.spares[pool.group]):
             pool.let_go(page, now)
-        drop_columns(state, pool, number)
+        for page in take_columns(state, pool, number):
+            pool.let_go(page, now)
         close_current(state, pool, number)
     table.vacate(number)
     return end

@@ -43,7 +43,10 @@ class Page:
     @property
     def hottest(self) -> int:
         """Tier of the hottest copy, -1 without copies."""
-        return next((tier for tier, slot in enumerate(self.slots) if slot >= 0), -1)
+        for tier, slot in enumerate(self.slots):
+            if slot >= 0:
+                return tier
+        return -1
 
     @property
     def is_idle(self) -> bool:

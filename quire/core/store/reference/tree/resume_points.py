@@ -53,10 +53,10 @@ def only_child(block_size: int, node: Node) -> Node | None:
     return child if child.size == block_size else None
 
 
-def is_passed(window: Window | None, page: Page) -> bool:
+def is_passed(window: Window, page: Page) -> bool:
     """Whether no resume point is at a page's block, or so near below it that a window reaches back to the block."""
     node = page.node
-    if window is None or node is None or node.size < window.block_size or node.depth <= window.sink:
+    if node is None or node.size < window.block_size or node.depth <= window.sink:
         return False
     for _ in range(window.tail):
         if is_point(window, node):
