@@ -1,4 +1,4 @@
-"""How precise findings are, on logs of text_worlds.py: python -m tests.insight.precision.
+"""How precise findings are, on logs of text_worlds.py: python -m tests.insight.precision; of drawn_worlds.py: --parts.
 
 Half of the faulty logs have one fault, half two. A fault is named if one finding has its kind and looks at its
 requests; any other finding is wrong.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
+from typing import TypeVar
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -17,29 +19,34 @@ from hypothesis import strategies as st
 
 from quire.insight.findings.find import FindOptions, LogFindings, find_findings
 from quire.insight.findings.finding import Finding
-from quire.insight.findings.prompt_log import LogReader
+from quire.insight.findings.prompt_rows.prompt_log import LogReader
 from quire.insight.prompt_changes.prompt_diff import reuse_of
 from quire.simulate import ReplaySettings, replay
 from quire.simulate.setup.replay_settings import Memory
 from quire.trace.read.trace import Trace, TraceRequest
 from quire.trace.units import Int32
 
+from .drawn_worlds import TEXT, TOLD, DrawnWorld, drawn_worlds
 from .text_worlds import FAULTS, PAIRS, TextWorld, text_worlds
 
 REQUESTS = 300
+LEAST = 0.1  # of a service's tokens: what a fault of drawn_worlds.py costs at least
+
+
+World = TextWorld | DrawnWorld
 
 
 @dataclass
 class Judged:
     """What was found in one log."""
 
-    world: TextWorld
+    world: World
     named: list[str] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
 
-def judge(world: TextWorld) -> Judged:
+def judge(world: World) -> Judged:
     """Each finding beside what was planted."""
     found, judged = found_in(world), Judged(world)
     left = list(found.findings)
@@ -47,7 +54,7 @@ def judge(world: TextWorld) -> Judged:
         place = world.place(fault)
         for one in left:
             services = {world.letters[line - 1].service for line in one.examples}
-            right = one.kind in FAULTS[fault] and (one.kind == "blocks" or services == {service})
+            right = one.kind in world.told[fault] and (one.kind == "blocks" or services == {service})
             if right and (place is None or (one.token is not None and abs(one.token - place) <= 4)):
                 left.remove(one)
                 judged.named.append(fault)
@@ -58,7 +65,12 @@ def judge(world: TextWorld) -> Judged:
     return judged
 
 
-def found_in(world: TextWorld) -> LogFindings:
+def senders(world: World) -> list[int]:
+    """The service of each request."""
+    return [one.service for one in world.letters]
+
+
+def found_in(world: World) -> LogFindings:
     """What the detectors say."""
     reader = LogReader()
     for prompt in world.prompts():
@@ -71,8 +83,40 @@ def found_in(world: TextWorld) -> LogFindings:
 
 
 def drawn(faults: tuple[str, ...], number: int, requests: int = REQUESTS, planted: bool = True) -> TextWorld:
-    """The number-th log with these faults, the same each time."""
-    kept: list[TextWorld] = []
+    """The number-th log of text with these faults, the same each time."""
+    return _example(text_worlds(faults, requests, planted), number)
+
+
+def drawn_of_parts(faults: tuple[str, ...], number: int) -> DrawnWorld:
+    """The number-th log of parts, or the first after it in which each fault costs enough."""
+    for again in range(20):
+        world = _example(drawn_worlds(faults, 2 * REQUESTS), number + 100_000 * again)
+        clean = _example(drawn_worlds(faults, 2 * REQUESTS, False), number + 100_000 * again)
+        if all(_costs(world, clean, fault) for fault in faults):
+            return world
+    raise ValueError(f"{faults} cost nothing in twenty logs")
+
+
+def _costs(world: DrawnWorld, clean: DrawnWorld, fault: str) -> bool:
+    """By a comparison of the two, block by block; of a flood by a replay without it."""
+    number = world.faults[fault]
+    if fault == "sent again":
+        return len(world.letters) - len(clean.letters) >= 24
+    if fault not in ("crawled", "a batch"):
+        return reused(clean, [number]) - reused(world, [number]) >= LEAST
+    others = [one.number for one in world.services if one.number != number and reused(world, [one.number]) > LEAST]
+    tokens = sum(len(one.tokens) for one in world.letters if one.service in others)
+    every = [one.number for one in world.services]
+    rest = [one for one in every if one != number]
+    lost = replayed(world, rest, world.memory) - replayed(world, every, world.memory)
+    return lost >= 2 * LEAST * max(tokens, 1)
+
+
+Drawn = TypeVar("Drawn")
+
+
+def _example(worlds: st.SearchStrategy[Drawn], number: int) -> Drawn:
+    kept: list[Drawn] = []
 
     @seed(number)
     @settings(max_examples=2, database=None, deadline=None, phases=[Phase.generate],
@@ -80,37 +124,40 @@ def drawn(faults: tuple[str, ...], number: int, requests: int = REQUESTS, plante
     @given(st.data())
     def draw(data: st.DataObject) -> None:
         if len(kept) < 2:
-            kept.append(data.draw(text_worlds(faults, requests, planted)))
+            kept.append(data.draw(worlds))
 
     draw()
     return kept[-1]  # the first is Hypothesis' simplest
 
 
-def faulty(count: int) -> Iterator[tuple[str, ...]]:
+def faulty(count: int, of_parts: bool = False) -> Iterator[tuple[str, ...]]:
     """Which faults each log has: one or two in turn, all of them as often."""
-    names = list(FAULTS)
+    names = list(TOLD if of_parts else FAULTS)
+    pairs = [pair for pair in combinations(TOLD, 2) if TEXT[0] in pair or set(pair) - set(TEXT)]
+    some = pairs[:: max(len(pairs) // max(count // 2, 1), 1)] if of_parts else PAIRS
     for number in range(count):
-        yield (names[number // 2 % len(names)],) if number % 2 else PAIRS[number // 2 % len(PAIRS)]
+        yield (names[number // 2 % len(names)],) if number % 2 else some[number // 2 % len(some)]
 
 
-def reused(world: TextWorld, which: Sequence[int], block_size: int = 16) -> float:
+def reused(world: World, which: Sequence[int], block_size: int = 16) -> float:
     """Of the tokens of some services, by a comparison block by block in which nothing is forgotten."""
-    prompts = [one for one, letter in zip(world.prompts(), world.letters, strict=True) if letter.service in which]
+    prompts = [one for one, sender in zip(world.prompts(), senders(world), strict=True) if sender in which]
     found = reuse_of(prompts, block_size)
     return sum(one.tokens for one in found) / sum(len(one.prompt.tokens) for one in found)
 
 
-def replayed(world: TextWorld, which: Sequence[int], memory: int) -> float:
+def replayed(world: World, which: Sequence[int], memory: int) -> float:
     """Tokens saved of these services' prompts, by `quire.simulate` in a cache of so many tokens with an LRU order."""
     ids: dict[bytes, int] = {}
     asked: list[TraceRequest] = []
-    for letter, tokens in zip(world.letters, world.tokens, strict=True):
-        if letter.service in which:
+    for prompt, sender in zip(world.prompts(), senders(world), strict=True):
+        if sender in which:
+            tokens = prompt.tokens
             ends = range(16, len(tokens) + 16, 16)
             parts = [ids.setdefault(tokens[end - 16 : end].tobytes(), len(ids)) for end in ends]
             sizes = np.array([min(16, len(tokens) - end + 16) for end in ends], np.int64)
             asked.append(
-                TraceRequest(len(asked), letter.time * 100, np.array(parts, np.int64), len(tokens), 1, counts=sizes)
+                TraceRequest(len(asked), prompt.time * 100, np.array(parts, np.int64), len(tokens), 1, counts=sizes)
             )
     blocks = (Memory("device", blocks=(memory // 16,)),)
     settings = ReplaySettings(tiers=blocks, block_size=16, eviction="lru", batch=1, token_budget=None, max_chunk=None)
@@ -125,10 +172,12 @@ def gain_of(fault: str, number: int, requests: int = REQUESTS) -> tuple[Judged, 
     said = [one for one in found_in(world).findings if one.kind in FAULTS[fault]]
     one = said[0] if len(said) == 1 else None
     if fault in ("crawler", "batch"):
-        others = [service.number for service in world.services if service.number]
-        tokens = sum(len(tokens) for tokens, letter in zip(world.tokens, world.letters, strict=True) if letter.service)
+        others = [one.number for one in world.services if one.number and reused(world, [one.number]) > 0.1]
+        pairs = zip(world.tokens, senders(world), strict=True)
+        tokens = sum(len(tokens) for tokens, sender in pairs if sender in others)
         every = [service.number for service in world.services]
-        before, after = (replayed(world, which, world.memory) / tokens for which in (every, others))
+        rest = [number for number in every if number]
+        before, after = (replayed(world, which, world.memory) / tokens for which in (every, rest))
         return judged, one, before, after
     if fault == "blocks":
         size = 256 if one is None else one.facts["block_size"]
@@ -158,34 +207,40 @@ def main() -> int:
     parser.add_argument("--clean", type=int, default=20)
     parser.add_argument("--faulty", type=int, default=40)
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
+    parser.add_argument("--parts", action="store_true", help="logs of drawn_worlds.py")
     parser.add_argument("--fifteen", action="store_true", help="a log for each fault: place and gain")
     options = parser.parse_args()
     if options.fifteen:
         fifteen()
         return 0
+    table(options.clean, options.faulty, options.first, drawn_of_parts if options.parts else drawn, options.parts)
+    return 0
+
+
+def table(clean: int, count: int, first: int, draw: Callable[..., World], of_parts: bool) -> None:
+    """Of so many logs, by fault."""
     planted, named, wrong = Counter[str](), Counter[str](), 0
     whole = 0
-    for number in range(options.clean):
-        judged = judge(drawn((), options.first + number))
+    for number in range(clean):
+        judged = judge(draw((), first + number))
         wrong += len(judged.wrong)
         for text in judged.wrong:
             print(f"clean {number}, {judged.world}: wrong: {text}", flush=True)
     clean_wrong = wrong
-    for number, faults in enumerate(faulty(options.faulty)):
-        judged = judge(drawn(faults, 1000 + options.first + number))
+    for number, faults in enumerate(faulty(count, of_parts)):
+        judged = judge(draw(faults, 1000 + first + number))
         planted.update(faults)
         named.update(judged.named)
         wrong += len(judged.wrong)
         whole += not judged.missed and not judged.wrong
         for text in [*(f"missed: {one}" for one in judged.missed), *(f"wrong: {one}" for one in judged.wrong)]:
             print(f"faulty {number}, {judged.world}: {text}", flush=True)
-    print(f"| clean logs | {options.clean} | findings | {clean_wrong} |")
+    print(f"| clean logs | {clean} | findings | {clean_wrong} |")
     for fault, count in planted.items():
         print(f"| {fault} | {count} | {named[fault]} |")
     total = sum(named.values())
     print(f"named {total} of {planted.total()}, wrong {wrong}; logs with all named and none wrong: {whole}")
     print(f"precision {total / max(total + wrong, 1):.1%}, recall {total / max(planted.total(), 1):.1%}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from quire.insight.findings.find import FindOptions, LogFindings, find_findings
-from quire.insight.findings.prompt_log import LogReader
+from quire.insight.findings.prompt_rows.prompt_log import LogReader
 from quire.trace.units import Int32
 from tests.effort import cases
 

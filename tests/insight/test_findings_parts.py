@@ -17,10 +17,10 @@ from quire.core.records.identity import Scope
 from quire.insight.findings.alignment import align
 from quire.insight.findings.find import MEMORY_TOKENS, FindOptions, find_findings
 from quire.insight.findings.fine_part import fine_log, fine_part
-from quire.insight.findings.lost_text import find_lost
-from quire.insight.findings.memory import hits, rows_of
 from quire.insight.findings.pairs import Pairs
-from quire.insight.findings.prompt_log import LogReader, PromptLog, dense
+from quire.insight.findings.prompt_rows.lost_text import find_lost
+from quire.insight.findings.prompt_rows.memory import hits, rows_of
+from quire.insight.findings.prompt_rows.prompt_log import LogReader, PromptLog, dense
 from quire.insight.findings.text_faults import TextFaults
 from quire.trace.prompts.log_lines import take_ids
 from quire.trace.prompts.logged_prompts import LogFile, LoggedPrompt, LogOptions, tokens_of

@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from zlib import crc32
 
 import numpy as np
@@ -69,12 +70,12 @@ class Language:
         self.dice = random.Random(seed)
         letters = "aeioulnrstdkmpvbgh"
         self._words = ["".join(self.dice.choices(letters, k=self.dice.randint(2, 9))) for _ in range(4000)]
-        self._weights = [1 / (place + 3) for place in range(len(self._words))]
+        self._weights = list(accumulate(1 / (place + 3) for place in range(len(self._words))))  # sums up to each
 
     def sentence(self) -> str:
         if self.dice.random() < 0.06:
             return self.dice.choice(STOCK)
-        some = self.dice.choices(self._words, self._weights, k=self.dice.randint(5, 16))
+        some = self.dice.choices(self._words, cum_weights=self._weights, k=self.dice.randint(5, 16))
         return " ".join(some).capitalize() + self.dice.choice([".", ".", ".", "?", ";"])
 
     def text(self, sentences: int) -> str:
@@ -82,7 +83,7 @@ class Language:
         return "".join(line + ("\n" if self.dice.random() < 0.2 else " ") for line in lines)
 
     def code(self, lines: int) -> str:
-        names = self.dice.choices(self._words, self._weights, k=2 * lines)
+        names = self.dice.choices(self._words, cum_weights=self._weights, k=2 * lines)
         indents = self.dice.choices(["    ", "        ", ""], k=lines)
         return "".join(f"{indent}{names[n]} = {names[-n - 1]}({n})\n" for n, indent in enumerate(indents))
 
@@ -231,6 +232,10 @@ class TextWorld:
     def __repr__(self) -> str:
         made = ", ".join(f"{one.kind} ({one.fault or 'clean'})" for one in self.services)
         return f"TextWorld({len(self.letters)} requests: {made})"
+
+    @property
+    def told(self) -> dict[str, set[str]]:
+        return FAULTS
 
     def prompts(self) -> Iterator[LoggedPrompt]:
         for line, (letter, tokens) in enumerate(zip(self.letters, self.tokens, strict=True), 1):

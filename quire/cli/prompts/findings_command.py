@@ -14,7 +14,7 @@ from quire.cli.prompts.log_options import add_log_options, log_options
 from quire.cli.trace.progress import progress
 from quire.core.records.errors import say
 from quire.insight.findings.find import MEMORY_TOKENS, FindOptions, LogFindings, find_findings
-from quire.insight.findings.prompt_log import LogReader, PromptLog
+from quire.insight.findings.prompt_rows.prompt_log import LogReader, PromptLog
 from quire.simulate.show.number_format import count_text, share_text
 from quire.simulate.show.page_file import check_page, write_page
 from quire.trace.prompts.logged_prompts import LogFile, tokens_of

@@ -80,12 +80,17 @@ class Alignment:
         return int(self.other_ends[-1] - self.other_ends[last.other + last.chunks - 1])
 
     @property
-    def dense(self) -> float:
-        """The equal part of where runs change places, in the prompt that has less of it."""
-        swapped = [
+    def swapped(self) -> list[EqualRun]:
+        """Runs that change places with another."""
+        return [
             run for run in self.runs
             if any((run.mine < one.mine) != (run.other < one.other) for one in self.runs if one is not run)
         ]  # fmt: skip
+
+    @property
+    def dense(self) -> float:
+        """The equal part of where runs change places, in the prompt that has less of it."""
+        swapped = self.swapped
         mine = max(int(self.mine_ends[run.mine + run.chunks - 1]) for run in swapped)
         mine -= min(start_of(self.mine_ends, run.mine) for run in swapped)
         other = max(int(self.other_ends[run.other + run.chunks - 1]) for run in swapped)

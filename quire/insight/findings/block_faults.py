@@ -8,8 +8,8 @@ import numpy as np
 
 from quire.insight.findings.exact import equal_tokens
 from quire.insight.findings.finding import Fetch, Finding, at_least
-from quire.insight.findings.lost_text import LostText
-from quire.insight.findings.prompt_log import PromptLog
+from quire.insight.findings.prompt_rows.lost_text import LostText
+from quire.insight.findings.prompt_rows.prompt_log import PromptLog
 
 SAMPLE, NEIGHBOURS = 256, 4
 LEAST_GAIN = 0.1  # of the prompt tokens

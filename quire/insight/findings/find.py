@@ -11,12 +11,12 @@ from quire.insight.findings.block_faults import large_blocks
 from quire.insight.findings.finding import Fetch, Finding, Place
 from quire.insight.findings.fine_part import fine_log, fine_part
 from quire.insight.findings.floods import floods
-from quire.insight.findings.lost_text import LostText, find_lost
 from quire.insight.findings.pairs import Pairs
-from quire.insight.findings.prompt_log import PromptLog
+from quire.insight.findings.prompt_rows.lost_text import LostText, find_lost
+from quire.insight.findings.prompt_rows.prompt_log import PromptLog
+from quire.insight.findings.prompt_rows.window import Window
 from quire.insight.findings.text_faults import TextFaults
 from quire.insight.findings.traffic_faults import retries, split_caches
-from quire.insight.findings.window import Window
 
 MEMORY_TOKENS = 1_831_054  # what `quire replay` has by default: 240 GB of a model of 131,072 bytes per token
 LEAST_REQUESTS = 16  # fewer say nothing
@@ -51,7 +51,7 @@ def find_findings(log: PromptLog, options: FindOptions, fetch: Fetch, place: Pla
         found = _text_faults(log, lost, options.memory_tokens, fetch, place)
         window = Window(log, options.memory_tokens, log.lengths - lost.used_tokens)
         found += split_caches(log, window) + retries(log)
-        found += floods(log, window, lost.used_tokens[window.requests])
+        found += floods(log, window, lost)
         found += large_blocks(log, lost, options.block_size, fetch)
     found.sort(key=lambda one: -one.gain * one.requests)
     return LogFindings(len(log), total, float(lost.hit_tokens.sum() / total), found)

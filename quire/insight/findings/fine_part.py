@@ -11,8 +11,8 @@ import numpy as np
 
 from quire.core.content.content_chunks import cut_prompts
 from quire.insight.findings.finding import Fetch
-from quire.insight.findings.lost_text import LostText
-from quire.insight.findings.prompt_log import BATCH, PromptLog, dense
+from quire.insight.findings.prompt_rows.lost_text import LostText
+from quire.insight.findings.prompt_rows.prompt_log import BATCH, PromptLog, dense
 from quire.trace.units import Int32, Int64
 
 TOKENS = 12 << 20

@@ -9,14 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.insight.findings.finding import Finding, at_least
-from quire.insight.findings.prompt_log import PromptLog
+from quire.insight.findings.prompt_rows.lost_text import LostText
+from quire.insight.findings.prompt_rows.prompt_log import PromptLog
+from quire.insight.findings.prompt_rows.window import Window
 from quire.insight.findings.traffic_faults import name_of
-from quire.insight.findings.window import Window
 from quire.trace.units import Int32, Int64
 
-LEAST_GAIN = 0.1  # of the others' prompt tokens
+LEAST_GAIN = 0.1  # of the prompt tokens of others that come again
 LEAST_STORED = 0.15  # of all tokens that are stored
 MOST_REUSED = 0.1  # of the group's own tokens
+MOST_KNOWN = 0.5  # of a one-off prompt's text, at any place: one that is mostly known has another fault
 MOST_TRIED = 5
 ALMOST = 0.8  # of the largest gain: then the fewest requests are those that push others out
 SLICES, BURST = 50, 4  # of time; so many times the usual is a burst
@@ -36,27 +38,30 @@ class _Flush(NamedTuple):
     gained: int  # tokens that the others find then
 
 
-def floods(log: PromptLog, window: Window, reused: Int64) -> list[Finding]:
-    """Groups without which others would find more. `reused`: tokens of each request that were there, or come again."""
+def floods(log: PromptLog, window: Window, lost: LostText) -> list[Finding]:
+    """Groups without which others would find more."""
+    reused = lost.used_tokens[window.requests]
     computed = int((window.lengths - reused).sum())
     if computed <= window.capacity:  # everything fits
         return []
     plain = window.hits()
-    tried = [_tried(window, plain, members) for members in _candidates(window, plain, reused)]
+    known = lost.known_tokens[window.requests] > MOST_KNOWN * window.lengths
+    alone = (reused <= MOST_REUSED * window.lengths) & ~known
+    again = reused > MOST_REUSED * window.lengths
+    tried = [_tried(window, plain, members, again & ~members) for members in _candidates(window, plain, alone)]
     good = [one for one in tried if one is not None]
     most = max((one.gained for one in good), default=0)
     good = [one for one in good if one.gained >= ALMOST * most]
     return [_finding(log, window, plain, min(good, key=lambda one: int(one.members.sum())))] if good else []
 
 
-def _candidates(window: Window, plain: Int64, reused: Int64) -> Iterator[Members]:
-    """Groups that store much and find little, those that store most first."""
+def _candidates(window: Window, plain: Int64, alone: Members) -> Iterator[Members]:
+    """Groups that store much and find little, those that store most first. `alone`: prompts that are used once."""
     stored = window.lengths - plain
     found: list[tuple[int, Members]] = []
     for column in (window.names, window.scopes, window.beginnings()):
         for number in _largest(column, stored):
             found.append((0, column == number))
-    alone = reused <= MOST_REUSED * window.lengths
     found += [(0, alone), (0, _burst(window, stored, alone))]
     kept: list[tuple[int, Members]] = []
     for _, members in found:
@@ -84,14 +89,13 @@ def _burst(window: Window, stored: Int64, alone: Members) -> Members:
     return burst
 
 
-def _tried(window: Window, plain: Int64, members: Members) -> _Flush | None:
+def _tried(window: Window, plain: Int64, members: Members, others: Members) -> _Flush | None:
     """What the others find if the group is not stored; of a flood, those of its while."""
-    others = ~members
     begin, end = np.quantile(window.times[members], [(1 - FLOOD_SHARE) / 2, (1 + FLOOD_SHARE) / 2])
     span = float(window.times[-1] - window.times[0])
     is_flood = bool(end - begin <= FLOOD_TIME * span)
     if is_flood:
-        others &= (window.times >= window.times[members][0]) & (window.times <= end + (end - begin))
+        others = others & (window.times >= window.times[members][0]) & (window.times <= end + (end - begin))
     if others.sum() < LEAST_OTHERS:
         return None
     without = window.hits(kept=~members)

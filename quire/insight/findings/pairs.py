@@ -6,21 +6,20 @@ A group is an application: its requests have the group's text in common. Knows c
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from quire.core.content.content_chunks import MEAN_BITS
 from quire.insight.findings.alignment import LEAST_EQUAL, Alignment, Change, align, change_of
-from quire.insight.findings.lost_text import LostText
-from quire.insight.findings.prompt_log import PromptLog
+from quire.insight.findings.applications import Applications
+from quire.insight.findings.prompt_rows.lost_text import LostText
+from quire.insight.findings.prompt_rows.prompt_log import PromptLog
 from quire.trace.units import Int64
 
 MOST_PAIRS = 2000  # that are looked at, evenly over the log
 LEAST_LOST = 0.02  # of a prompt's tokens
-LEAST_GROUP = 0.1  # of a way's pairs that have one text in common
-NEARLY_ALL, MOST_TEXT = 0.8, 0.5  # of requests, that have a text in common; of this text
+LEAST_PAIRS = 4  # of an application that differ in one way
 STATIC = 0.5  # of the pairs whose changed text is followed by one and the same
 
 
@@ -50,12 +49,6 @@ class Pairs:
     def __init__(self, log: PromptLog, lost: LostText) -> None:
         self.log, self.lost = log, lost
         self.chunk = 1 << (MEAN_BITS + log.level)
-        self._request_of = log.request_of
-        words = log.ids.astype(np.int64) << 32 | self._request_of
-        first = np.unique(words, return_index=True)[1]
-        self._is_first = np.zeros(len(words), bool)  # of equal chunks in a request
-        self._is_first[first] = True
-        self._requests_with = np.bincount(log.ids[first], minlength=1)  # of each chunk
 
     def pair_of(self, request: int) -> Pair | None:
         """The prompt beside an earlier one, if it lost text and differs in a known way."""
@@ -96,61 +89,37 @@ class Pairs:
         return int(others[len(weights) - 1 - int(weights[::-1].argmax())])
 
     def groups(self) -> list[Group]:
-        """All of the log."""
+        """All of the log: by application, and at last those of no application that has several."""
         wanted = self.has_lost()
         looked = wanted[np.linspace(0, len(wanted) - 1, min(len(wanted), MOST_PAIRS)).astype(np.int64)]
-        pairs = [pair for request in looked.tolist() if (pair := self.pair_of(request)) is not None]
-        by_change: dict[Change, list[Pair]] = defaultdict(list)
-        for pair in pairs:
-            by_change[pair.change].append(pair)
+        of = np.full(len(self.log), -1, np.int64)
+        applications = list(Applications(self.log).of(looked))
+        for number, members in enumerate(applications):
+            of[members] = number
+        by_change: dict[Change, dict[int, list[Pair]]] = defaultdict(lambda: defaultdict(list))
+        for request in looked.tolist():
+            pair = self.pair_of(request)
+            if pair is not None:
+                if of[request] < 0:  # of none: then of that of what it is beside
+                    of[request] = of[pair.other]
+                by_change[pair.change][int(of[request])].append(pair)
+        applications = [np.flatnonzero(of == number) for number in range(len(applications))]
         groups = []
         for change, found in by_change.items():
             kept: list[Group] = []
-            for members, inner in self._applications(found):
-                inner = [pair for pair in inner if change is not Change.CHANGED or self._stays(pair, inner)]
-                if members is None:  # any that is of no other
-                    mine = np.setdiff1d(looked, np.concatenate([looked[:0], *(group.members for group in kept)]))
-                    members = np.union1d(mine, [pair.other for pair in inner])
-                if inner:
-                    kept.append(Group(change, inner, members, int(np.isin(looked, members).sum())))
-            groups += kept
+            for number, inner in found.items():
+                if number >= 0 and len(inner) >= LEAST_PAIRS:
+                    kept += self._group(change, inner, applications[number], looked)
+            rest = [pair for number, inner in found.items() if number < 0 or len(inner) < LEAST_PAIRS for pair in inner]
+            others = np.setdiff1d(looked, np.concatenate([looked[:0], *(group.members for group in kept)]))
+            groups += kept + self._group(change, rest, np.union1d(others, [pair.other for pair in rest]), looked)
         return groups
 
-    def _applications(self, pairs: list[Pair]) -> Iterator[tuple[Int64 | None, list[Pair]]]:
-        """Requests of an application, and the pairs among them; at last pairs of no application that stands out."""
-        left = {pair.request: pair for pair in pairs}
-        texts = {request: np.unique(self.log.chunks_of(request)) for request in left}
-        rest: list[Pair] = []
-        while left:
-            chunks, counts = np.unique(np.concatenate([texts[request] for request in left]), return_counts=True)
-            best = int((counts.astype(np.float64) ** 2 / self._requests_with[chunks]).argmax())
-            key = int(chunks[best])
-            having = [request for request in left if (texts[request] == key).any()]
-            if len(having) < max(LEAST_GROUP * len(pairs), min(2, len(pairs))):
-                break
-            members = self._like(np.unique(self._request_of[self.log.ids == key]))
-            inside = set(members.tolist())
-            if found := [pair for request, pair in left.items() if request in inside]:
-                yield members, found
-            rest += [left[request] for request in having if request not in inside]
-            left = {request: left[request] for request in left if request not in inside and request not in having}
-        if rest := [*rest, *left.values()]:
-            yield None, rest
-
-    def _like(self, some: Int64) -> Int64:
-        """Requests that have most of the text that nearly all of some have: their application, if it has any."""
-        log = self.log
-        texts = np.concatenate([np.unique(log.chunks_of(request)) for request in some.tolist()])
-        chunks, counts = np.unique(texts, return_counts=True)
-        common = chunks[counts >= NEARLY_ALL * len(some)]
-        own = np.zeros(len(self._requests_with), np.int64)
-        own[log.ids] = log.sizes
-        is_common = np.zeros(len(own), bool)
-        is_common[common] = True
-        firsts = is_common[log.ids] & self._is_first
-        tokens = np.bincount(self._request_of[firsts], log.sizes[firsts], len(log))
-        least = MOST_TEXT * int(own[common].sum())
-        return np.flatnonzero(tokens >= least) if least >= MOST_TEXT * LEAST_EQUAL else np.empty(0, np.int64)
+    def _group(self, change: Change, pairs: list[Pair], members: Int64, looked: Int64) -> list[Group]:
+        """One, if what follows the change stays."""
+        stay = [pair for pair in pairs if change is not Change.CHANGED or self._stays(pair, pairs)]
+        members = members.astype(np.int64)
+        return [Group(change, stay, members, int(np.isin(looked, members).sum()))] if stay else []
 
     def _stays(self, pair: Pair, group: list[Pair]) -> bool:
         """Whether what follows the change stays the same: the whole earlier prompt does, or all prompts have it."""

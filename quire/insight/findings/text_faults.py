@@ -11,12 +11,13 @@ import numpy as np
 from quire.insight.findings.alignment import Change
 from quire.insight.findings.exact import Differences, differences_of
 from quire.insight.findings.finding import Fetch, Finding, Place, at_least
-from quire.insight.findings.memory import hits, rows_of
 from quire.insight.findings.pairs import Group, Pairs
+from quire.insight.findings.prompt_rows.memory import hits, rows_of
 from quire.insight.findings.repairs import DRIFT, Repairs
 from quire.trace.units import Int64
 
 LEAST_AFFECTED = 0.25  # of an application's prompts that lost text
+SURE = 0.4  # by 95 %: four of four, five of six, six of eight
 REPLAYED = 4000  # requests
 COMPACTED, LEAST_SUMMARY = "compacted", 8  # tokens that stand for what was cut
 FEW_VARIANTS = 0.35  # different texts in one place: it is written in several ways
@@ -55,7 +56,7 @@ class TextFaults:
 
     def _finding(self, group: Group) -> Finding | None:
         log = self._pairs.log
-        if len(group.pairs) < self._least.pairs or len(group.pairs) < LEAST_AFFECTED * group.looked:
+        if not self._is_enough(group):
             return None
         lost = np.intersect1d(self._pairs.has_lost(), group.members)
         if len(lost) < self._least.requests * len(log):
@@ -75,6 +76,12 @@ class TextFaults:
             before, after, at_least(len(group.pairs), group.looked), name, exact.middle, message, lines,
             int(log.lengths[group.members].sum()), {"tokens": exact.width},
         )  # fmt: skip
+
+    def _is_enough(self, group: Group) -> bool:
+        """Many pairs, or most of few: what is seldom lost can have one cause."""
+        count = len(group.pairs)
+        sure = at_least(count, group.looked)
+        return count >= LEAST_AFFECTED * group.looked and (count >= self._least.pairs or sure >= SURE)
 
     def _gain(self, group: Group, kind: str, width: int) -> tuple[float, float]:
         """Hit rates of the application's requests alone, in its share of the memory."""

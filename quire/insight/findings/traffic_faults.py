@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from quire.insight.findings.alignment import LEAST_EQUAL
 from quire.insight.findings.finding import Finding, at_least
-from quire.insight.findings.memory import Rows, prefix_names
-from quire.insight.findings.prompt_log import PromptLog, dense, joined_scopes
-from quire.insight.findings.window import Window
+from quire.insight.findings.prompt_rows.memory import Rows, prefix_names
+from quire.insight.findings.prompt_rows.prompt_log import PromptLog, dense, joined_scopes
+from quire.insight.findings.prompt_rows.window import Window
 from quire.trace.units import Int32, Int64
 
 LEAST_REQUESTS = 16

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from quire.insight.findings.finding import Finding, Place
-from quire.insight.findings.lost_text import find_lost
 from quire.insight.findings.pairs import Pairs
-from quire.insight.findings.prompt_log import LogReader
+from quire.insight.findings.prompt_rows.lost_text import find_lost
+from quire.insight.findings.prompt_rows.prompt_log import LogReader
+from quire.insight.findings.prompt_rows.window import Window
 from quire.insight.findings.text_faults import LeastFault, TextFaults
 from quire.insight.findings.traffic_faults import split_caches
-from quire.insight.findings.window import Window
 from quire.trace.prompts.logged_prompts import LoggedPrompt
 
 DAY = 86400.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.insight.findings.memory import Rows, hits, prefixes
-from quire.insight.findings.prompt_log import PromptLog
+from quire.insight.findings.prompt_rows.memory import Rows, hits, prefixes
+from quire.insight.findings.prompt_rows.prompt_log import PromptLog
 from quire.trace.units import Int32, Int64
 
 REPLAYED = 20_000  # requests

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.content.content_chunks import UInt64, mix
-from quire.insight.findings.prompt_log import dense
+from quire.insight.findings.prompt_rows.prompt_log import dense
 from quire.trace.units import Int32, Int64
 
 AT_ONCE = 1 << 19  # chunks, to need little memory beside the result

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.content.content_chunks import UInt64, mix
-from quire.insight.findings.memory import Rows, prefixes
-from quire.insight.findings.prompt_log import AT_ONCE, PromptLog, dense
+from quire.insight.findings.prompt_rows.memory import Rows, prefixes
+from quire.insight.findings.prompt_rows.prompt_log import AT_ONCE, PromptLog, dense
 from quire.trace.units import Int32, Int64
 
 
@@ -27,6 +27,7 @@ class LostText:
     hit_tokens: Int64  # of each request
     lost_tokens: Int64
     used_tokens: Int64  # that an earlier or a later request begins with, too
+    known_tokens: Int64  # of text that an earlier or a later request of the log has at any place
 
 
 def find_lost(log: PromptLog) -> LostText:
@@ -39,10 +40,20 @@ def find_lost(log: PromptLog) -> LostText:
     del numbers
     found = continued >= 0
     lost = (earlier >= 0) & ~found
-    hit, gone, again = (
-        np.bincount(request_of[which], log.sizes[which], len(log)).astype(np.int64) for which in (found, lost, used)
+    hit, gone, again, known = (
+        np.bincount(request_of[which], log.sizes[which], len(log)).astype(np.int64)
+        for which in (found, lost, used, _known(log.ids, request_of))
     )
-    return LostText(earlier, continued, found, hit, gone, again)
+    return LostText(earlier, continued, found, hit, gone, again, known)
+
+
+def _known(ids: Int32, request_of: Int32) -> NDArray[np.bool_]:
+    """Whether another request has the chunk, in any scope."""
+    first, last = np.zeros((2, int(ids.max(initial=-1)) + 1), np.int32)
+    first[ids[::-1]] = request_of[::-1]
+    last[ids] = request_of
+    several: NDArray[np.bool_] = first != last
+    return several[ids]
 
 
 def _apart(log: PromptLog) -> Int32:

@@ -1,0 +1,173 @@
+"""one_way: prompts as they would be if the same text were always written in one way, or its pieces in one order.
+
+What stands for what is learned from pairs of all of them, and then done to each by itself: two prompts that began
+equally do so afterwards, and no prompt rests on how another one was mended.
+
+    spellings   S "a" I J "b" K   S "A" I J "B" K     "a" and "A" are one, "b" and "B" are one
+    order       S P Q R T         S R P Q U           P Q R are pieces, in this order: S P Q R T, S P Q R U
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import pairwise
+
+import numpy as np
+
+from quire.core.content.content_chunks import mix
+from quire.insight.findings.alignment import Alignment, EqualRun, start_of
+from quire.trace.units import Int32
+
+FEW_SPELLINGS, SOME_SPELLINGS = 8, 0.7  # of one text, or of its pairs: what has more is another text each time
+LEAST_SWAPPED = 0.2  # of the pairs that have a chunk: then it is one of the pieces
+INSIDE = 0.6  # as often there as its neighbours: else it has tokens of two pieces
+Row = tuple[Int32, Int32]
+Text = tuple[int, ...]  # chunks
+
+
+class Spellings:
+    """Short texts that stand for one another between equal ones."""
+
+    def __init__(self, pairs: Iterable[Alignment], most: int) -> None:
+        self._most = most  # tokens of a text that is written in several ways
+        self._first: dict[Text, Text] = {}  # towards the one that was seen first
+        self._sizes: dict[int, int] = {}
+        self._pairs = Counter[Text]()  # that differ in a text, by the later one
+        for aligned in pairs:
+            self._learn(aligned)
+        every = list(self._first)
+        ways = Counter(self._one(text) for text in every)
+        uses = Counter[Text]()
+        for text, count in self._pairs.items():
+            uses[self._one(text)] += count
+        self._texts: dict[int, list[Text]] = {}  # by their first chunk, the longest first
+        for text in sorted(every, key=len, reverse=True):
+            one = self._one(text)
+            if 1 < ways[one] <= max(FEW_SPELLINGS, SOME_SPELLINGS * uses[one]):
+                self._texts.setdefault(text[0], []).append(text)
+
+    def _learn(self, aligned: Alignment) -> None:
+        mine, other = aligned.mine.tolist(), aligned.other.tolist()
+        self._sizes |= zip(mine, np.diff(aligned.mine_ends, prepend=0).tolist(), strict=True)
+        self._sizes |= zip(other, np.diff(aligned.other_ends, prepend=0).tolist(), strict=True)
+        place = there = aligned.common
+        for run in aligned.kept:
+            one, two = tuple(mine[place : run.mine]), tuple(other[there : run.other])
+            place, there = run.mine + run.chunks, run.other + run.chunks
+            if max(self._tokens(one), self._tokens(two)) > self._most or one == two:
+                continue
+            if not one or not two:  # a text and none: with what follows
+                one, two = (*one, mine[run.mine]), (*two, mine[run.mine])
+            self._first.setdefault(two, two)
+            self._first.setdefault(one, one)
+            self._first[self._one(one)] = self._one(two)
+            self._pairs[one] += 1
+
+    def _tokens(self, text: Text) -> int:
+        return sum(self._sizes[chunk] for chunk in text)
+
+    def _one(self, text: Text) -> Text:
+        while self._first[text] != text:
+            text = self._first[text]
+        return text
+
+    def row(self, row: Row) -> Row:
+        """A prompt, written in one way."""
+        ids, place, written = row[0].tolist(), 0, list[int]()
+        self._sizes |= zip(ids, row[1].tolist(), strict=True)
+        while place < len(ids):
+            for text in self._texts.get(ids[place], ()):
+                if tuple(ids[place : place + len(text)]) == text:
+                    written += self._one(text)
+                    place += len(text)
+                    break
+            else:
+                written.append(ids[place])
+                place += 1
+        return np.array(written, np.int32), np.array([self._sizes[chunk] for chunk in written], np.int32)
+
+
+class PieceOrder:
+    """Pieces that change places, in the order in which they were seen first."""
+
+    def __init__(self, pairs: Iterable[Alignment], most: int) -> None:
+        self._most = most  # tokens between two pieces: their seam
+        had, swapped, beside = Counter[int](), Counter[int](), Counter[int]()
+        ranks: dict[int, int] = {}
+        next_to: dict[int, int] = {}  # how often the commonest neighbour was there
+        phrases = set[int]()  # they stand at several places, and not always at all of them
+        every = list(pairs)
+        for aligned in every:
+            moved = set(aligned.swapped)
+            times = Counter(aligned.mine.tolist())
+            had.update(times.keys())
+            phrases.update(chunk for chunk, count in times.items() if count > 1)
+            for run in sorted(aligned.runs, key=lambda one: one.other):
+                chunks = aligned.mine[run.mine : run.mine + run.chunks].tolist()
+                if run in moved:
+                    swapped.update(set(chunks))
+                    for chunk in chunks:
+                        ranks.setdefault(chunk, len(ranks))
+            beside.update(self._beside(aligned, moved))
+        for aligned in every:
+            ids = aligned.mine.tolist()
+            for one, two in pairwise(ids[aligned.common :]):
+                if one in ranks and two in ranks:
+                    next_to[one] = max(next_to.get(one, 0), had[two])
+                    next_to[two] = max(next_to.get(two, 0), had[one])
+        self._ranks = {
+            chunk: rank for chunk, rank in ranks.items()
+            if chunk not in phrases and swapped[chunk] >= LEAST_SWAPPED * had[chunk]
+            and had[chunk] >= INSIDE * next_to.get(chunk, 0)
+        }  # fmt: skip
+        self._seams = {chunk for chunk in [*beside, *ranks] if chunk not in self._ranks}
+
+    def _beside(self, aligned: Alignment, moved: set[EqualRun]) -> Iterable[int]:
+        """Chunks of the few tokens before and behind pieces: they have tokens of what stands there by chance."""
+        ids, ends = aligned.mine.tolist(), aligned.mine_ends
+        equal = sorted((run.mine, run.mine + run.chunks, run in moved) for run in aligned.runs)
+        place, was_moved = aligned.common, False
+        for first, end, is_moved in [*equal, (len(ids), len(ids), False)]:
+            if (is_moved or was_moved) and start_of(ends, first) - start_of(ends, place) <= self._most:
+                yield from ids[place:first]
+            place, was_moved = end, is_moved
+
+    def row(self, row: Row) -> Row:
+        """A prompt with its pieces in order, and what was between them behind them."""
+        ids, sizes = row
+        ends = np.cumsum(sizes, dtype=np.int64)
+        places = [place for place, chunk in enumerate(ids.tolist()) if chunk in self._ranks]
+        taken: list[Row] = []
+        done = 0
+        while places:
+            count = 1  # pieces with no more than a seam between them
+            while count < len(places):
+                gap = start_of(ends, places[count]) - int(ends[places[count - 1]])
+                if gap > self._most:
+                    break
+                count += 1
+            some, places = places[:count], places[count:]
+            first, end = some[0], some[-1] + 1
+            while first > done and int(ids[first - 1]) in self._seams:
+                first -= 1
+            while end < len(ids) and int(ids[end]) in self._seams:
+                end += 1
+            ranked = sorted(some, key=lambda place: self._ranks[int(ids[place])])
+            seam = int(ends[end - 1]) - start_of(ends, first) - int(sizes[some].sum())
+            taken += [(ids[done:first], sizes[done:first]), (ids[ranked], sizes[ranked])]
+            taken += [piece(seam, *ids[ranked].tolist())] if seam else []
+            done = end
+        return joined([*taken, (ids[done:], sizes[done:])])
+
+
+def piece(tokens: int, *named: int) -> Row:
+    """One chunk of so many tokens that is the same wherever it has this name."""
+    name = np.add.reduce(mix(np.arange(len(named), dtype=np.uint64) + mix(np.array(named, np.int64).astype(np.uint64))))
+    return np.array([-2 - int(name >> np.uint64(34))], np.int32), np.array([tokens], np.int32)
+
+
+def joined(rows: list[Row]) -> Row:
+    """One behind the other."""
+    ids, sizes = (np.concatenate([row[place] for row in rows]) for place in (0, 1))
+    return ids, sizes
