@@ -1,11 +1,15 @@
 """First tokens in time: how many bounds are kept, and how much is served in time, against taking all with time-outs.
 
     python benchmarks/deadlines.py                     a clock of its own: the engine's logic, steps of modelled length
+    python benchmarks/deadlines.py --recorded          prompts and answers as long as those of the sample trace
     python benchmarks/deadlines.py --real --device cpu the engine as it is, on this machine's clock
     python benchmarks/deadlines.py --json              the numbers
 
 The load: half of the prompts begin with one of 24 texts that are cached, half are new; each wants its first token
-within one of three times. `capacity` is what the engine serves when requests never lack. Each row is a run of its own.
+within one of three times. `--recorded`: what is new of a prompt, what was there before, and its answer are as long as
+in a request of the sample trace, a sixteenth of it; all want their first token within one time. `capacity` is what the
+engine serves when requests never lack. "At most" is what the cheapest requests are that fit into the time, all known
+before. Each row is a run of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -25,11 +30,16 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from quire.engine import EngineConfig, Model, Run, Sampling, TooLate, from_module
 from quire.engine.deadlines.first_token import TokenDeadline
 from quire.engine.runner.engine import Engine
+from quire.simulate.capacity.bounds import new_tokens
+from quire.trace.read.trace import read_trace
 
 LOADS, SHARES = (0.5, 1.0, 1.5, 2.0), (0.95, 0.99)
 BASE, TOKEN, ROW, CONTEXT = 0.004, 2e-4, 3e-4, 1e-7  # seconds of a modelled step, and of what it does
-WITHIN = (15, 30, 75)  # times 1 / capacity: when first tokens are wanted
+NOISE = 1.03  # of these seconds, the mean
+WITHIN = {False: (15.0, 30.0, 75.0), True: (8.0,)}  # times 1 / capacity: when first tokens are wanted; True: recorded
 TEXTS, TEXT = 24, 96  # cached beginnings, and their tokens
+SCALE, LONGEST = 16, 4096  # of recorded lengths, and the tokens of a prompt and its answer
+ROWS = 16  # sequences at once
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
 LARGE = {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 16, "num_attention_heads": 16}
 MIDDLE = {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 8, "num_attention_heads": 8}
@@ -43,6 +53,8 @@ class Case(NamedTuple):
     requests: int
     device: str  # "": a clock of its own
     capacity: float  # requests a second
+    recorded: bool = False
+    within: tuple[float, ...] = ()
     seed: int = 1
 
 
@@ -93,16 +105,18 @@ def open_engine(case: Case) -> tuple[Engine, Clock]:
     """Of a tiny model on a clock of its own, or of a larger one on the machine's."""
     torch.manual_seed(0)
     shape = {"": SMALL, "cpu": MIDDLE}.get(case.device, LARGE)
+    longest = LONGEST if case.recorded else 320
     config = LlamaConfig(
-        vocab_size=256, max_position_embeddings=512, num_key_value_heads=2, eos_token_id=1,
+        vocab_size=256, max_position_embeddings=max(512, longest), num_key_value_heads=2, eos_token_id=1,
         **cast(Any, shape),
     )  # fmt: skip
     module = LlamaForCausalLM(config).eval()
     if case.device == "cuda":
         module = module.to("cuda", torch.bfloat16)
     model, clock = from_module(module), RealClock() if case.device else Clock()
-    sizes = EngineConfig(1200, max_num_tokens=128 if case.device != "cuda" else 512, max_sequences=16,
-                         max_length=320, deadlines=case.share, max_waiting=4096)  # fmt: skip
+    many = case.recorded or case.device == "cuda"
+    sizes = EngineConfig(16_000 if case.recorded else 1200, max_num_tokens=512 if many else 128, max_sequences=ROWS,
+                         max_length=longest, deadlines=case.share, max_waiting=4096)  # fmt: skip
     timed = ModelledSteps(model, clock)
     engine = Engine(model if case.device else cast(Model, timed), sizes, clock=clock)
     lengths = engine.cache.progress().computed
@@ -110,38 +124,77 @@ def open_engine(case: Case) -> tuple[Engine, Clock]:
     return engine, clock
 
 
+class Asked(NamedTuple):
+    """One request, by its tokens."""
+
+    cached: int
+    new: int
+    answer: int
+
+    @property
+    def seconds(self) -> float:
+        """Of a modelled engine whose rows are all taken."""
+        return NOISE * (TOKEN * self.new + self.answer * (ROW + BASE / ROWS))
+
+
 class Traffic:
     """Requests, one after the other."""
 
-    def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
-        made = random.Random(99)
-        self.texts = [[made.randrange(16, 256) for _ in range(TEXT)] for _ in range(TEXTS)]
+    def __init__(self, seed: int, recorded: bool) -> None:
+        self.dice, self._lengths = random.Random(seed), _recorded() if recorded else []
+        made, longest = random.Random(99), max((one.cached for one in self._lengths), default=TEXT)
+        self.texts = [[made.randrange(16, 256) for _ in range(longest)] for _ in range(TEXTS)]
 
-    def prompt(self) -> list[int]:
-        """Half of them begin with a text that others have."""
+    def ask(self) -> Asked:
+        """How long the next one is. Half of them begin with a text that others have, if they are not as recorded."""
         dice = self.dice
-        if dice.random() < 0.5:
-            return [*dice.choice(self.texts), *(dice.randrange(16, 256) for _ in range(dice.randint(4, 24)))]
-        return [dice.randrange(16, 256) for _ in range(dice.randint(16, 200))]
+        if self._lengths:
+            return dice.choice(self._lengths)
+        cached = TEXT * (dice.random() < 0.5)
+        return Asked(cached, dice.randint(4, 24) if cached else dice.randint(16, 200), dice.randint(1, 24))
 
-    def sampling(self) -> Sampling:
-        """How long its answer is."""
-        return Sampling(max_tokens=self.dice.randint(1, 24), ignore_eos=True)
+    def prompt(self, asked: Asked) -> list[int]:
+        """Its tokens."""
+        dice = self.dice
+        return [*dice.choice(self.texts)[: asked.cached], *(dice.randrange(16, 256) for _ in range(asked.new))]
 
 
-def capacity(device: str, requests: int) -> float:
+def _recorded() -> list[Asked]:
+    """Of the sample trace. Beginnings end with a block, as what is cached does."""
+    trace = read_trace("sample")
+    found = []
+    for request, new in zip(trace, new_tokens(trace).tolist(), strict=True):
+        cached, rest = (request.length - new) // SCALE // 16 * 16, max(1, new // SCALE)
+        answer = max(1, request.output // SCALE)
+        if cached + rest + answer < LONGEST:
+            found.append(Asked(cached, rest, answer))
+    return found
+
+
+def _sampling(asked: Asked) -> Sampling:
+    return Sampling(max_tokens=asked.answer, ignore_eos=True)
+
+
+def most(case: Case) -> float:
+    """Requests a second that anything could serve of a run's load: the cheapest of them, without a pause."""
+    traffic, seconds = Traffic(case.seed, case.recorded), case.requests / (case.load * case.capacity)
+    costs = sorted(traffic.ask().seconds for _ in range(case.requests))
+    return sum(total <= seconds for total in accumulate(costs)) / seconds
+
+
+def capacity(device: str, requests: int, recorded: bool) -> float:
     """Requests a second where 48 are always inside."""
-    engine, clock = open_engine(Case(0, None, requests, device, 0))
-    traffic, left = Traffic(3), requests
-    with engine:
+    engine, clock = open_engine(Case(0, None, requests, device, 0, recorded))
+    traffic, left = Traffic(3, recorded), requests
+    with engine, torch.inference_mode():
         for text in traffic.texts:
             engine.submit(text, Sampling(max_tokens=2, ignore_eos=True))
         engine.drain()
         began = clock()
         while left or engine.runs:
             while left and len(engine.runs) < 48:
-                engine.submit(traffic.prompt(), traffic.sampling())
+                asked = traffic.ask()
+                engine.submit(traffic.prompt(asked), _sampling(asked))
                 left -= 1
             engine.step()
         return requests / (clock() - began)
@@ -151,7 +204,7 @@ def play(case: Case) -> dict[str, Any]:
     """One run, to its end."""
     torch.set_num_threads(1 if not case.device else 4)
     engine, clock = open_engine(case)
-    traffic, runs, refused = Traffic(case.seed), list[tuple[Run, float, float]](), 0
+    traffic, runs, refused = Traffic(case.seed, case.recorded), list[tuple[Run, float, float]](), 0
     with engine, torch.inference_mode():
         for text in traffic.texts:
             engine.submit(text, Sampling(max_tokens=2, ignore_eos=True))
@@ -160,10 +213,11 @@ def play(case: Case) -> dict[str, Any]:
         left, open_runs = case.requests, list[tuple[Run, float, float]]()
         while left or engine.runs:
             while left and coming <= clock():
-                limit = traffic.dice.choice(WITHIN) / case.capacity
+                limit = traffic.dice.choice(case.within) / case.capacity
+                asked = traffic.ask()
                 try:
                     wanted = None if case.share is None else TokenDeadline(limit, coming)
-                    run = engine.submit(traffic.prompt(), traffic.sampling(), ttft=wanted)
+                    run = engine.submit(traffic.prompt(asked), _sampling(asked), ttft=wanted)
                     runs.append((run, coming, limit))
                     open_runs.append(runs[-1])
                 except TooLate:
@@ -193,10 +247,11 @@ def result(
     kept = sum(0 < run.times.first_token <= run.times.bound for run in bounded)
     side = engine.deadlines
     return {
-        **case._asdict(), "accepted": len(runs), "refused": refused, "bounded": len(bounded), "kept": kept,
+        **case._asdict(), "most": most(case), "accepted": len(runs), "refused": refused,
+        "bounded": len(bounded), "kept": kept,
         "in_time": in_time, "goodput": in_time / seconds,
         "fates": None if side is None else side.door.counts.fates,
-        "for_others": 0 if side is None else side.door.counts.refused_for_others,
+        "why_refused": None if side is None else side.door.counts.refused,
     }  # fmt: skip
 
 
@@ -204,8 +259,9 @@ def table(found: list[dict[str, Any]], rate: float) -> str:
     """As Markdown."""
     lines = [
         f"Capacity: {rate:.1f} requests a second.", "",
-        "| load | bounds kept | accepted | refused | in time of those | goodput, of capacity | taking all | ratio |",
-        "|---|---|---|---|---|---|---|---|",
+        "| load | bounds kept | accepted | refused | in time of those | goodput, of capacity | taking all | ratio"
+        " | at most |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     all_taken = {one["load"]: one["goodput"] for one in found if one["share"] is None}
     for one in found:
@@ -215,7 +271,8 @@ def table(found: list[dict[str, Any]], rate: float) -> str:
         lines.append(
             f"| {one['load']:g} | {kept:.4f} of {one['bounded']} (aim {one['share']:g}) | {one['accepted']}"
             f" | {one['refused']} | {one['in_time'] / max(1, one['accepted']):.4f} | {one['goodput'] / rate:.2f}"
-            f" | {all_of / rate:.2f} | {one['goodput'] / max(all_of, 1e-9):.2f} |"
+            f" | {all_of / rate:.2f} | {one['goodput'] / max(all_of, 1e-9):.2f}"
+            f" | {one['most'] / rate:.2f} |"
         )
     return "\n".join(lines)
 
@@ -224,6 +281,8 @@ def main() -> None:
     """Run all, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=4500, help="of each run")
+    parser.add_argument("--recorded", action="store_true", help="lengths as in the sample trace")
+    parser.add_argument("--within", type=float, nargs="*", help="when first tokens are wanted, times 1 / capacity")
     parser.add_argument("--real", action="store_true", help="the machine's clock and a model that computes")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--loads", type=float, nargs="*", default=LOADS)
@@ -232,10 +291,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     device = options.device if options.real else ""
+    within = tuple(options.within or WITHIN[options.recorded])
     with ProcessPoolExecutor(options.jobs) as pool:
-        rate = pool.submit(capacity, device, 600).result()
+        rate = pool.submit(capacity, device, 600, options.recorded).result()
         cases = [
-            Case(load, share, options.requests, device, rate)
+            Case(load, share, options.requests, device, rate, options.recorded, within)
             for load in options.loads for share in (None, *options.shares)
         ]  # fmt: skip
         found = []

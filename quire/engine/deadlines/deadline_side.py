@@ -25,7 +25,7 @@ from quire.engine.step.runs.step_work import Turn
 from quire.engine.step.runs.tenant import Tenant, Together, TokenKey
 from quire.engine.step.schedule import Scheduler
 from quire.insight.deadlines.answer_lengths import RunningAnswer
-from quire.insight.deadlines.door import DeadlineDoor, OpenBound, QueuePlace, Standing
+from quire.insight.deadlines.door import DeadlineDoor, DoorVerdict, OpenBound, QueuePlace, Standing
 from quire.insight.deadlines.step_costs import StepWork, prompt_work
 from quire.tiers.mover import Mover
 
@@ -107,10 +107,7 @@ class DeadlineSide:
             verdict = self.door.verdict(own, pages, place, now - asked, limit)._replace(others=True)
         if not verdict.accepted:
             self.door.refuse(verdict)
-            assert verdict.bound is not None
-            fact = f"it may take {verdict.bound:.3f} s, by what is computed before it"
-            cure = f"ask again in {max(1.0, verdict.bound - limit):.0f} s, or with more time"
-            raise TooLate(say(f"a first token within {limit:g} s", fact, cure), verdict.bound, limit)
+            raise _too_late(verdict, limit)
         self.door.push_back(place.behind, own, place.standing)
         bound = self.door.enter(verdict, asked, now, limit)
         run.times.bound = bound.latest or 0.0
@@ -167,7 +164,7 @@ class DeadlineSide:
 
     def _standing(self, run: Run, queued: Queued, behind: list[OpenBound]) -> tuple[QueuePlace, int]:
         assert run.expected is not None
-        queues, cache, need = self._queues, self._cache, run.expected.slots
+        queues, cache, need, sampling = self._queues, self._cache, run.expected.slots, run.sampling
         rows = len(queues.ready) + len(queues.unread) + len(queues.held)
         free_pages = {g: cache.num_free(g) - queued.slots[g] for g in self._paged}
         tight = min(free_pages, key=lambda g: free_pages[g] - need[g])
@@ -176,7 +173,7 @@ class DeadlineSide:
         answers, context = self._answers(tight) if short else (), float(self._progress.computed.sum())
         standing = Standing(
             self._config.max_num_tokens, queued.ahead, queued.later, queued.seats, rows, context, free,
-            free_pages[tight], answers,
+            free_pages[tight], answers, sampling.max_tokens * max(sampling.n, sampling.beams),
         )  # fmt: skip
         return QueuePlace(standing, behind), need[tight]
 
@@ -185,7 +182,8 @@ class DeadlineSide:
         found = []
         for branch in (*self._queues.ready, *self._queues.unread, *self._queues.held):
             if branch.sequence is not None:
-                pages = int((branch.sequence.slots(group) >= 0).sum())
+                shared = branch.sequence.start // self._config.block_size  # others may keep what it found
+                pages = int((branch.sequence.slots(group)[shared:] >= 0).sum())
                 found.append(RunningAnswer(len(branch.answer), branch.run.sampling.max_tokens, pages))
         return found
 
@@ -238,6 +236,17 @@ class DeadlineSide:
         for answer in run.answers:
             if answer.finish in ("eos", "stop", "length"):
                 self.door.lengths.note(len(answer.tokens))
+
+
+def _too_late(verdict: DoorVerdict, limit: float) -> TooLate:
+    assert verdict.bound is not None
+    if verdict.dear:
+        fact = f"more is asked for than can be done, and {verdict.cost:.3f} s of computing is more than others want"
+        spare, cure = 0.0, "ask again later"
+    else:
+        spare, fact = limit, f"it may take {verdict.bound:.3f} s, by what is computed before it"
+        cure = f"ask again in {max(1.0, verdict.bound - limit):.0f} s, or with more time"
+    return TooLate(say(f"a first token within {limit:g} s", fact, cure), verdict.bound, spare)
 
 
 def open_deadlines(

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 Fate = Literal["kept", "slow", "overtaken", "preempted", "recomputed", "left", "unbounded"]
 FATES = tuple(fate for fate in get_args(Fate) if fate != "unbounded")
+Reason = Literal["own", "others", "dear"]
 BROKEN = ("slow", "overtaken", "preempted", "recomputed")
 
 
@@ -20,7 +21,7 @@ class BoundCounts:
 
     def __init__(self) -> None:
         self.bounded = self.unbounded = 0  # accepted with a bound / before anything was known
-        self.refused = self.refused_for_others = 0  # its own deadline / that of one behind it
+        self.refused: dict[Reason, int] = {"own": 0, "others": 0, "dear": 0}  # for its own deadline / one behind / cost
         self.late = 0  # first tokens behind their deadline, whatever the bound was
         self.fates = dict.fromkeys(FATES, 0)
 
@@ -36,17 +37,16 @@ class BoundCounts:
     @property
     def num_refused(self) -> int:
         """Requests that were refused."""
-        return self.refused + self.refused_for_others
+        return sum(self.refused.values())
 
     def accept(self, bounded: bool) -> None:
         """One was accepted."""
         self.bounded += bounded
         self.unbounded += not bounded
 
-    def refuse(self, *, others: bool) -> None:
+    def refuse(self, reason: Reason) -> None:
         """One was not."""
-        self.refused += not others
-        self.refused_for_others += others
+        self.refused[reason] += 1
 
     def settle(self, fate: Fate) -> None:
         """What became of a bound."""

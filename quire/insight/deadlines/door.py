@@ -2,9 +2,11 @@
 
     expected = the costs of all that is computed before it, and of its own prompt, in as many steps as that takes,
                or as answers need to end before it finds a seat
-    bound    = waited + expected + margin x (expected + a full step)    (Margins: over time a share of bounds is kept)
+    soonest  = waited + expected + margin x (expected + a full step), if none that comes later goes before it
+    bound    = the same with the margin of all, or its deadline if that is sooner
 
-It is accepted when the bound is within its deadline and no bound behind it would come to lie beyond its own deadline.
+It is accepted when `soonest` is within its deadline, those behind it keep theirs, and, while more is asked for than can
+be done, it does not cost more than others do (Rush). Both margins are such that over time a share is kept (Margins).
 Before the costs are known all are accepted, without a bound. Knows neither engine nor cache: `Standing` says what is.
 """
 
@@ -18,6 +20,7 @@ from typing import NamedTuple
 from quire.insight.deadlines.answer_lengths import AnswerLengths, RunningAnswer
 from quire.insight.deadlines.bound_counts import BoundCounts, Fate
 from quire.insight.deadlines.margins import Margins
+from quire.insight.deadlines.rush import Rush
 from quire.insight.deadlines.step_costs import StepCosts, StepWork
 
 SLACK = 1.1  # times what was expected to be computed, above which others came before
@@ -36,6 +39,7 @@ class Standing:
     free_seats: int
     free_pages: int  # less those that prompts ahead take
     answers: Sequence[RunningAnswer]  # that decode; none where seats and pages are free
+    longest: int = 1  # tokens of its own answers
 
 
 class DoorVerdict(NamedTuple):
@@ -43,11 +47,16 @@ class DoorVerdict(NamedTuple):
 
     accepted: bool
     bound: float | None  # None: not known yet
+    soonest: float = 0.0
     steps: float = 0.0
     expected: float = 0.0  # from now on
     scale: float = 1.0  # of how much later it may come
     seat: bool = False  # it has to wait for one
     others: bool = False  # it is refused for the sake of bounds behind it
+    cost: float = 0.0  # seconds of computing, answer included
+    dear: bool = False  # it would be in time, and is refused for the sake of those that cost less
+    idle: bool = False  # nothing is before it
+    hopeless: bool = False  # not even then would it be in time
 
 
 @dataclass(slots=True, eq=False)
@@ -62,8 +71,10 @@ class OpenBound:
     scale: float
     steps: float
     seat: bool
-    slack: float  # seconds by which others may still delay it
+    soonest: float  # when it comes at the latest, those left out that go before it and came later
+    slack: float  # seconds by which those may still delay it
     modelled: float  # of the costs when it was accepted
+    delayed: float = 0.0  # seconds that they take
 
 
 class QueuePlace(NamedTuple):
@@ -77,8 +88,8 @@ class DeadlineDoor:
     """One engine's."""
 
     def __init__(self, share: float, clock: Callable[[], float]) -> None:
-        self.costs, self.lengths, self.margins = StepCosts(), AnswerLengths(), Margins(share, clock)
-        self.counts = BoundCounts()
+        self.costs, self.lengths, self.counts, self.rush = StepCosts(), AnswerLengths(), BoundCounts(), Rush()
+        self.margins, self.own_margins = Margins(share, clock), Margins(share, clock)  # of all / of what was there
 
     def __repr__(self) -> str:
         return f"DeadlineDoor({self.costs!r}, {self.margins!r}, {self.counts!r})"
@@ -99,11 +110,31 @@ class DeadlineDoor:
         decoding = StepWork(beside, rows=standing.rows * steps, context=standing.context * steps)
         expected = self.costs.seconds(standing.ahead.plus(own).plus(decoding), steps)
         full = StepWork(standing.budget - standing.rows, rows=standing.rows, context=standing.context)
-        scale = expected + self.costs.seconds(full)  # others may join its steps until they begin
-        bound = waited + expected + self.margins.margin(steps, seat) * scale
+        step = self.costs.seconds(full)  # others may join its steps until they begin
+        scale = expected + step
+        soonest = waited + expected + self.own_margins.margin(steps, seat) * scale
+        bound = max(soonest, min(limit, waited + expected + self.margins.margin(steps, seat) * scale))
         delay = self.delay(own, standing) if place.behind else 0.0
         others = any(0 <= one.slack < delay for one in place.behind)
-        return DoorVerdict(bound <= limit and not others, bound, steps, expected, scale, seat, others)
+        in_time, idle = soonest <= limit and not others, not standing.ahead.tokens and not seat
+        cost = self._cost(own, standing)
+        dear = in_time and not (idle and not standing.rows) and cost > self.rush.limit
+        hopeless = not in_time and self._alone(own, standing, step) > limit
+        return DoorVerdict(
+            in_time and not dear, bound, soonest, steps, expected, scale, seat, others, cost, dear, idle, hopeless
+        )
+
+    def _cost(self, own: StepWork, standing: Standing) -> float:
+        """Seconds of computing, with its share of the steps in which its answer is made beside others."""
+        rows, tokens = standing.rows + 1, self.lengths.left(0, standing.longest)
+        turn = self.costs.seconds(StepWork(rows=rows, context=standing.context)) / rows
+        return self.costs.seconds(own, own.tokens / max(1, standing.budget - standing.rows)) + tokens * turn
+
+    def _alone(self, own: StepWork, standing: Standing, step: float) -> float:
+        """The bound that it would have if nothing were before it."""
+        steps = ceil(max(1.0, own.tokens) / max(1, standing.budget - standing.rows))
+        expected = self.costs.seconds(own, steps)
+        return expected + self.own_margins.margin(steps) * (expected + step)
 
     def _steps(self, own: StepWork, pages: int, standing: Standing) -> tuple[float, bool]:
         """Until its first token: to compute what comes before and itself, or behind the answers that must end first.
@@ -121,21 +152,26 @@ class DeadlineDoor:
     def delay(self, own: StepWork, standing: Standing) -> float:
         """Seconds by which those behind it come later."""
         room = max(1, standing.budget - standing.rows)
-        steps = own.tokens / room
+        seats, steps = standing.seats_ahead + 1 - standing.free_seats, own.tokens / room
+        if seats > 0:  # it takes one that they wait for, too
+            turns = self.lengths.turns(standing.answers, seats + 1, 0) - self.lengths.turns(standing.answers, seats, 0)
+            steps = max(steps, turns)
         rows = StepWork(rows=standing.rows * steps, context=standing.context * steps)
-        return (1 + self.margins.margin(steps)) * self.costs.seconds(own.plus(rows), steps)
+        return self.costs.seconds(own.plus(rows), steps)
 
     # -- while it is open ----------------------------------------------------------------------------------------------
 
     def enter(self, verdict: DoorVerdict, asked: float, now: float, limit: float) -> OpenBound:
         """It was accepted."""
         latest = None if verdict.bound is None else asked + verdict.bound
-        slack = limit - (verdict.bound or 0.0)
+        slack = limit - verdict.soonest
         self.counts.accept(latest is not None)
+        if latest is not None:
+            self.rush.note(verdict.cost, late=False, idle=verdict.idle)
         found, deadline = verdict, asked + limit
         return OpenBound(
-            asked, now, latest, deadline, found.expected, found.scale, found.steps, found.seat, slack,
-            self.costs.modelled,
+            asked, now, latest, deadline, found.expected, found.scale, found.steps, found.seat,
+            asked + verdict.soonest, slack, self.costs.modelled,
         )  # fmt: skip
 
     def push_back(self, behind: Iterable[OpenBound], own: StepWork, standing: Standing) -> None:
@@ -144,10 +180,13 @@ class DeadlineDoor:
         for one in behind:
             delay = self.delay(own, standing) if delay is None else delay
             one.slack -= delay
+            one.delayed += delay
 
     def refuse(self, verdict: DoorVerdict) -> None:
         """It was not accepted."""
-        self.counts.refuse(others=verdict.others)
+        self.counts.refuse("dear" if verdict.dear else "others" if verdict.others else "own")
+        if not verdict.hopeless:
+            self.rush.note(verdict.cost, late=not verdict.dear, idle=verdict.idle)
 
     # -- after ---------------------------------------------------------------------------------------------------------
 
@@ -159,6 +198,8 @@ class DeadlineDoor:
         kept = now <= bound.latest
         late = (now - bound.accepted - bound.expected) / bound.scale
         self.margins.note(bound.steps, late, kept=kept, seat=bound.seat)
+        own_kept = now - bound.delayed <= bound.soonest and (kept or bound.latest < bound.deadline)
+        self.own_margins.note(bound.steps, late - bound.delayed / bound.scale, kept=own_kept, seat=bound.seat)
         fate: Fate = "kept"
         if not kept:
             done = self.costs.modelled - bound.modelled

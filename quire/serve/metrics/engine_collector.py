@@ -83,8 +83,8 @@ class EngineCollector(Collector):
         fates: dict[tuple[str, ...], float] = {(fate,): number for fate, number in dict(counts.fates).items()}
         what = "Bounds of first tokens by what became of them: kept, left before it, or why broken."
         yield made.counts("quire:ttft_bounds", what, ("fate",), fates)
-        refused: dict[tuple[str, ...], float] = {("own",): counts.refused, ("others",): counts.refused_for_others}
-        what = "Requests refused since a first token would be late: theirs, or one that was accepted before."
+        refused: dict[tuple[str, ...], float] = {(reason,): count for reason, count in dict(counts.refused).items()}
+        what = "Requests refused since a first token would be late: theirs, or others', or they cost more."
         yield made.counts("quire:ttft_refused", what, ("whose",), refused)
         what = "Requests with a deadline that were accepted without a bound."
         yield made.count("quire:ttft_unbounded", what, counts.unbounded)

@@ -135,12 +135,14 @@ class DeadlineWorker(SimulatedWorker):
         tight = seats + 1 > free or free_pages < need
         answers = [self._answer(run) for run in self._decoders] if tight else ()
         budget = (settings.token_budget or 1 << 20) + rows  # decoding sequences take none of it here
-        standing = Standing(budget, StepWork(ahead), later, seats, rows, 0.0, free, free_pages, answers)
+        standing = Standing(budget, StepWork(ahead), later, seats, rows, 0.0, free, free_pages, answers,
+                            LONGEST_ANSWER)  # fmt: skip
         return QueuePlace(standing, behind)
 
     def _answer(self, run: RunningRequest) -> RunningAnswer:
         made = self._decoders.made(run.row)
-        pages = -(-(run.length + made) // self.cache.config.block_size)
+        own = run.length + made - run.sequence.start  # others may keep what it found
+        pages = -(-own // self.cache.config.block_size)
         return RunningAnswer(made, max(LONGEST_ANSWER, made + 1), pages)
 
     # -- what a worker does, with deadlines ----------------------------------------------------------------------------

@@ -48,7 +48,7 @@ class DeadlineRouter:
         count, prompt = len(self._workers), self._workers[0].asked(request)
         turn, self._turn = self._turn, (self._turn + 1) % count
         verdicts = [worker.verdict(request, prompt) for worker in self._workers]
-        ranked = sorted(range(count), key=lambda nth: (verdicts[nth].bound or 0.0, (nth - turn) % count))
+        ranked = sorted(range(count), key=lambda nth: (verdicts[nth].soonest, (nth - turn) % count))
         chosen = next((nth for nth in ranked if verdicts[nth].accepted), None)
         if chosen is None:
             self._workers[ranked[0]].door.refuse(verdicts[ranked[0]])

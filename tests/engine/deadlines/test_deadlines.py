@@ -95,7 +95,7 @@ def test_too_late_is_said_at_once_and_changes_nothing() -> None:
     check(engine.cache)
     finish(engine)
     assert_exact("llama", others)
-    assert side_of(engine).door.counts.refused == 1
+    assert side_of(engine).door.counts.refused["own"] == 1
     engine.close()
 
 
@@ -270,7 +270,7 @@ def test_a_newcomer_breaks_no_bound_behind_it() -> None:
     slow = engine.submit(words(0, 200), plain(1), ttft=1.05 * alone.user_times.bound)
     with pytest.raises(TooLate):
         engine.submit(words(100, 200), plain(1), ttft=1.02 * alone.user_times.bound)
-    assert side_of(engine).door.counts.refused_for_others == 1
+    assert side_of(engine).door.counts.refused["others"] == 1
     behind = engine.submit(words(100, 200), plain(1), ttft=10.0)
     finish(engine)
     assert slow.times.first_token <= behind.times.first_token and slow.times.first_token <= slow.times.bound
@@ -329,6 +329,6 @@ def test_the_share_of_bounds_is_kept(settings: dict[str, Any]) -> None:
     kept = sum(run.times.first_token <= run.times.bound for run in bounded)
     assert refused > 5 and len(bounded) > 120 and kept / len(bounded) >= 0.9
     counts = side_of(engine).door.counts
-    assert counts.fates["kept"] == kept and counts.bounded == len(bounded) and counts.refused >= 1
+    assert counts.fates["kept"] == kept and counts.bounded == len(bounded) and counts.num_refused >= 1
     assert not side_of(engine)._open and not engine.cache.open_finds()
     engine.close()

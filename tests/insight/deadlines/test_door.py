@@ -88,16 +88,16 @@ def entered(made: DeadlineDoor, limit: float) -> OpenBound:
 def test_no_newcomer_breaks_what_others_were_told() -> None:
     """One goes before it that leaves it time; the next would not, and is refused for its sake."""
     made, own = door(), prompt_work(0, 50)
-    first = entered(made, ALONE + 1.5 * (1 + FIRST) * (BASE + 50 * TOKEN))
+    first = entered(made, ALONE + 1.5 * 50 * (TOKEN + BASE / 100))
     place = QueuePlace(EMPTY, [first])
     verdict = made.verdict(own, 1, place, 0.0, 100.0)
     assert verdict.accepted
     made.push_back([first], own, EMPTY)
-    assert first.slack >= 0
+    assert first.slack >= 0 and first.delayed == pytest.approx(50 * (TOKEN + BASE / 100), rel=0.01)
     again = made.verdict(own, 1, place, 0.0, 100.0)
     assert not again.accepted and again.others and again.bound == verdict.bound
     made.refuse(again)
-    assert (made.counts.refused_for_others, made.counts.refused) == (1, 0)
+    assert made.counts.refused == {"own": 0, "others": 1, "dear": 0}
     first.slack = -1.0
     assert made.verdict(own, 1, place, 0.0, 100.0).accepted, "it is late whatever comes"
 
@@ -117,6 +117,28 @@ def test_why_a_bound_was_broken(took: float, more_work: float, flags: dict[str, 
     made.costs.note(StepWork(tokens=50 + more_work * 200), 0.06)
     assert made.came(one, took * one.latest, **flags) == fate
     assert made.counts.fates[fate] == 1 and made.counts.broken == (fate != "kept")
+
+
+def test_delays_by_those_that_came_later_do_not_make_it_refuse_more() -> None:
+    """They were let in since it could wait: they widen what is said, not what is needed."""
+    made = door()
+    for _ in range(60):
+        one = entered(made, 10.0)
+        delay = made.delay(prompt_work(0, 900), EMPTY)
+        made.push_back([one], prompt_work(0, 900), EMPTY)
+        assert made.came(one, one.accepted + one.expected + delay) in ("kept", "slow")
+    verdict = made.verdict(prompt_work(0, 50), 1, QueuePlace(EMPTY, ()), 0.0, 10.0)
+    assert verdict.soonest < ALONE and verdict.bound is not None and verdict.bound > 3 * verdict.soonest
+    tight = made.verdict(prompt_work(0, 50), 1, QueuePlace(EMPTY, ()), 0.0, 1.01 * verdict.soonest)
+    assert tight.accepted and tight.bound == pytest.approx(1.01 * verdict.soonest), "no bound behind its deadline"
+
+
+def test_one_that_takes_the_seat_they_wait_for_delays_them_by_it() -> None:
+    made = door()
+    answers = [RunningAnswer(made=10 * nth, most=100, pages=5) for nth in range(4)]
+    full = replace(EMPTY, free_seats=0, rows=4, answers=answers)
+    assert made.delay(prompt_work(0, 1), full) == pytest.approx(10 * (BASE + 4 * ROW), rel=0.05)
+    assert made.delay(prompt_work(0, 1), EMPTY) < 0.01
 
 
 def test_one_that_leaves_is_neither_kept_nor_broken() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quire import InputError
-from quire.insight.deadlines.margins import CLASSES, FIRST, KEPT, MOST_AGE, Margins
+from quire.insight.deadlines.margins import CLASSES, FIRST, KEPT, MOST_AGE, Margins, quantile
 
 
 class Clock:
@@ -57,6 +57,18 @@ def test_before_anything_is_known() -> None:
     assert margins.margin(1) == FIRST
     margins.note(1, 5.0, kept=False)
     assert margins.margin(1) > 5.0, "what was seen counts at once"
+
+
+def test_few_are_taken_for_the_beginning_of_a_tail() -> None:
+    """The largest of 60 is passed once in 60 times: too often for 0.99. Of many, what was seen is the answer."""
+    dice = random.Random(3)
+    passed = []
+    for _ in range(2000):
+        found = [dice.expovariate(1.0) for _ in range(60)]
+        passed.append(dice.expovariate(1.0) > quantile(found, 0.99))
+    assert 0.004 < sum(passed) / 2000 < 0.0145 < 1 / 60
+    assert quantile([float(nth) for nth in range(1000)], 0.9) == 900.0
+    assert Margins(0.99, Clock()).margin(1) == pytest.approx(FIRST * 1.54, rel=0.01)
 
 
 def test_old_ratios_count_no_more() -> None:

@@ -16,8 +16,10 @@ from quire.core.store.reuse import CONTINUED, FEW, LATER, NUM_CELLS
 from quire.integrations.vllm.plugs.context_wishes import Wishes, wishes_of
 from quire.integrations.vllm.plugs.key_policy import KeyPolicy
 from quire.integrations.vllm.plugs.versions import ANY, TESTED, check_plug_version
+from tests.effort import cases
 from tests.integrations.operating.vllm_base import changes, signatures
 from tests.integrations.plugs.offload_base import POLICY, POLICY_FILE, READ, known_policy, policy_of
+from tests.integrations.plugs.plain_order import PlainOrder, shuffle
 
 ROOT = Path(__file__).resolve().parents[3]
 SIZE = 512  # tokens of a block
@@ -115,6 +117,46 @@ def test_every_call_takes_what_vllm_gives_it() -> None:
 def test_the_table_is_what_the_installed_vllm_has() -> None:
     (base,) = (ROOT / ".vllm-env").glob(f"lib/python3*/site-packages/{POLICY_FILE}")
     assert changes(policy_of(base.read_text()), known_policy("0.32")) == []
+
+
+@pytest.mark.parametrize("seed", range(cases(4, 200)))
+def test_random_lives_evict_what_the_cores_own_order_says(seed: int) -> None:
+    """Under vLLM's own manager, and for longer: `policy_lives`."""
+    dice = np.random.default_rng(seed)
+    kind, size = (Lru, KeyPolicy)[seed % 4 > 0], int(dice.choice([20, 60, 300]))
+    rig = Rig(size, kind)
+    plain, free = PlainOrder(size, kind.eviction, rig.clock), size
+    if kind is KeyPolicy:
+        shuffle(dice, rig.policy._order, plain.ranking.order)
+    words: list[Any] = [None, None, None, {"quire": {"back": str(dice.choice(["soon", "later", "never"]))}}]
+    words.append({"quire": {"priority": int(dice.integers(101)), "seconds": 5, "unknown": 1}})
+    for number in range(300):
+        context = Context(words[dice.integers(len(words))])
+        context.req_id = str(number)
+        rig.clock.now += float(dice.choice([0, 1e-4, 0.1, 3, 200]))
+        text, own = int(dice.zipf(1.6)) % 20, int(dice.integers(100))
+        names = keys_of(f"{text}.", int(dice.integers(9))) + keys_of(f"{text}.{own}.", int(dice.integers(7)))
+        groups = [[key[:-1] + bytes([group]) for key in names] for group in range(int(dice.choice([1, 1, 2])))]
+        every = [key for group in groups for key in group]
+        if len(every) > size:
+            continue
+        missing = sum(rig.policy.get(key) is None for key in every)
+        short = max(0, missing - free)
+        gone = rig.policy.evict(short, set(every))
+        assert plain.take(short, set(every)) == (None if gone is None else [key for key, _ in gone])
+        if gone is None:
+            continue
+        made = [key for key in every if rig.policy.get(key) is None]
+        rig.clock.now += 1
+        plain.miss(made, context)
+        for key in made:
+            plain.come(key)
+            plain.let_go(key)
+        rig.clock.now -= 1
+        reused = rig.serve(*groups, context=context)
+        plain.finish(groups, reused, context)
+        free += len(gone) - len(made)
+    assert rig.made > size and free < size
 
 
 def test_children_go_before_their_parents_whatever_their_ages() -> None:
