@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 from fuzzing.ending import Last
+from fuzzing.oracle.tree import path_of
 from fuzzing.player import Player
 from fuzzing.subject import StoreName
 from fuzzing.trial import Bad
@@ -91,7 +92,34 @@ class Choices:
                 ask = waiting.pop(place) if self.chance(0.9) else waiting[place]
             if ask.name not in self.player.rows:
                 asks[ask.name] = ask
+        if self.world.share_pending and self.chance(0.5):
+            asks |= {ask.name: ask for ask in self.alike(list(asks.values()))}
         return list(asks.values())
+
+    def launch_shared(self) -> None:
+        """What a batch shares is launched, sometimes of one that has just come, and has room."""
+        if self.chance(0.3):
+            for name in self.some(list(self.player.rows)):
+                self.player.release(name)
+            asks = [self.asks.make(self.player.name("r"))]
+            self.player.add([*asks, *self.alike(asks)], Budget(None, self.chunk() if self.chance(0.3) else None))
+        if self.player.shared():
+            self.player.launch([*self.player.shared(), *self.some(self.player.launchable())])
+
+    def take_turns(self) -> None:
+        """Steps of which each is committed before the next."""
+        self.launch_shared()
+        while self.player.steps:
+            self.player.land(self.rng.randrange(1, 1 << 30))
+
+    def alike(self, asks: list[Ask]) -> list[Ask]:
+        """More requests that begin as one of these, if its tokens carry nothing."""
+        size = self.world.block_size
+        whole = [(ask, len(ask.tokens) // size * size) for ask in asks]
+        paths = [path_of(ask.root, ask.identities[:end], size) for ask, end in whole
+                 if end and not any(any(one[1:]) for one in ask.identities)]  # fmt: skip
+        names = self.player.names("r", self.rng.choice((1, 1, 2))) if paths else []
+        return [self.asks.make(name, self.rng.choice(paths)) for name in names]
 
     def budget(self) -> Budget:
         """Mostly no limit at all."""

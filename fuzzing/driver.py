@@ -94,6 +94,8 @@ class Driver(Choices):
 
     def step(self) -> None:
         """Finish all plans; then a step of the model, which may be cancelled before it was told."""
+        if self.world.share_pending and not self.depth:
+            self.take_turns()
         doubted = (self.rng.randrange(3),) if self.world.flaky and self.chance(0.25) else ()
         back = self.player.settle(self.bad(), doubted)
         if back and self.chance(0.5):
@@ -112,6 +114,8 @@ class Driver(Choices):
             chunk = self.rng.choice((None, 1, 2)) if self.chance(0.5) else None
             parts = None if chunk is None else chunk * self.scale * self.world.block_size
             self.player.add(self.batch(), Budget(None, parts), self.player.unfinished_prompts())
+        if self.world.share_pending and self.chance(0.8):
+            self.launch_shared()
         able = self.player.launchable()
         if able or self.chance(0.1):
             self.player.launch(self.some(able))

@@ -26,6 +26,8 @@ class Last(NamedTuple):
 
 def wind_up(player: Player, lasts: Sequence[Last] = (), chunk: int | None = None) -> None:
     """End everything: prompts first, with holds in place; then one sequence alone; then requests alone."""
+    if player.shared():
+        player.launch(player.shared())
     while player.steps:
         player.land()
     for key in list(player.open):

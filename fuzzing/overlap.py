@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from fuzzing.background import WORDS
 from fuzzing.compare import same
 from fuzzing.engine import Engine
 from fuzzing.oracle.state import Row
 from fuzzing.world import build
-from fuzzing.world.plain import Closing, SetbackFacts
-from quire import Cache, Finished, LaunchedStep
+from fuzzing.world.plain import Closing, Identity, SetbackFacts
+from quire import Cache, Finished, LaunchedStep, Request
 from quire import Sequence as Live
 
 
@@ -24,6 +25,7 @@ class FlightCalls:
     cache: Cache
     engine: Engine
     live: dict[str, Live]
+    resumable: dict[str, Request]
     steps: list[LaunchedStep]
 
     @abstractmethod
@@ -44,6 +46,17 @@ class FlightCalls:
         fresh = self.cache.commit(self.steps[nth], numbers, tokens=made if made.size else None)
         del self.steps[nth]
         return fresh
+
+    def release(self, name: str, store: bool, back: int = 0) -> None:
+        """A sequence ends, when no step in flight has it."""
+        self.cache.release(self.live[name], store=store, back=WORDS[back])
+        del self.live[name]
+
+    def suspend(self, name: str) -> tuple[Identity, ...]:
+        """A sequence ends, to go on later; its tokens so far."""
+        request = self.resumable[name] = self.cache.suspend(self.live[name])
+        del self.live[name]
+        return build.identities(request)
 
     def crash(self, nth: int) -> tuple[SetbackFacts, ...]:
         """A step in flight has failed."""
@@ -67,7 +80,9 @@ class FlightTrial:
 
     def launch(self, names: Sequence[str]) -> None:
         """A step in flight: the model computes these sequences as far as they were handed out, places too."""
+        coming = len(self.oracle.model.coming)
         told = self.do("launch", names)
+        self.reached["shared within a batch"] += max(0, coming - len(self.oracle.model.coming))
         for subject in self.subjects if told is not None else ():
             subject.engine.begin()
         for name, (_, since, end) in zip(names, told or (), strict=bool(told)):

@@ -159,8 +159,9 @@ class Player(TreeCalls):
     def launch(self, names: Sequence[str] = ()) -> None:
         """Steps of the model on some sequences, told only when the engine hears of them."""
         self.settle()
-        able = self.launchable()
-        self.trial.launch([name for name in names if name in able])
+        able, shared = self.launchable(), self.shared()
+        some = [name for name in dict.fromkeys(names) if name in able]
+        self.trial.launch(sorted(some, key=lambda name: shared.index(name) + 1 if name in shared else 0))
         self.trial.reached[f"{len(self.steps)} steps in flight"] += 1
 
     @recorded
@@ -240,14 +241,19 @@ class Player(TreeCalls):
     def release(self, name: str, store: bool = True, back: int = 0) -> None:
         """A sequence ends; one whose last step was not told is kept as far as it was."""
         self.trial.do("release", name, store, back)
+        if name in self.rows:  # others share what it is to compute
+            self.launch(self.shared())
+            self.trial.do("release", name, store, back) if name in self.rows else None
         self._forget(name)
 
     @recorded
     def suspend(self, name: str) -> None:
         """Preempt a sequence; it waits to be asked for again."""
-        row = self.rows[name]
-        self._wait(build.resumed(row.ask, self.trial.do("suspend", name), row.kept))
-        self._forget(name)
+        ask, kept = self.rows[name].ask, self.rows[name].kept
+        tokens = self.trial.do("suspend", name)
+        if tokens is not None:  # else others share what it is to compute
+            self._wait(build.resumed(ask, tokens, kept))
+            self._forget(name)
 
     def _wait(self, ask: Ask) -> None:
         """It waits to be asked for again; what its name was asked with before is over."""

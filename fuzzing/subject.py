@@ -9,7 +9,7 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 
 from fuzzing.answers import claim_facts, refusal_facts, runs
-from fuzzing.background import WORDS, BackgroundCalls
+from fuzzing.background import BackgroundCalls
 from fuzzing.compare import Mismatch, same
 from fuzzing.engine import Engine, grow
 from fuzzing.lasting import Lasting
@@ -26,7 +26,6 @@ from fuzzing.world.plain import (
     ClaimFacts,
     Closing,
     FoundFacts,
-    Identity,
     Outlook,
     PlanFacts,
     ReceiptFacts,
@@ -307,15 +306,6 @@ class Subject(BackgroundCalls, FlightCalls):
         forks, plan = found
         self.live.update((str(fork.id), fork) for fork in forks)
         return tuple(fork.row for fork in forks), self._plan(plan)
-
-    def release(self, name: str, store: bool, back: int = 0) -> None:
-        """A sequence ends."""
-        self.cache.release(self.live.pop(name), store=store, back=WORDS[back])
-
-    def suspend(self, name: str) -> tuple[Identity, ...]:
-        """A sequence ends, to go on later; its tokens so far."""
-        request = self.resumable[name] = self.cache.suspend(self.live.pop(name))
-        return build.identities(request)
 
     def hold(self, key: str, name: str, start: int, end: int) -> tuple[tuple[int, ...], ...] | None:
         """Keep the pages of a span, under a key; which."""

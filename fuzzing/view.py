@@ -51,7 +51,7 @@ class View:
 
     def unfinished_prompts(self) -> list[str]:
         """Sequences that still have prompt tokens to be granted; what a transfer brings is not computed."""
-        rows = [(name, row) for name, row in self.rows.items() if not row.ahead]
+        rows = [(name, row) for name, row in self.rows.items() if not row.ahead and name not in self.shared()]
         return [name for name, row in rows if max(row.computed, row.launched) < min(row.prompt_end, len(row.tokens))]
 
     def ran(self, name: str) -> int:
@@ -70,6 +70,12 @@ class View:
         rows = [(name, row) for name, row in rows if not (row.decodes and row.computed < row.prompt_end)]
         return [name for name, row in rows if max(row.computed, row.launched) < row.handed <= self.slots(row)]
 
+    def shared(self) -> list[str]:
+        """Sequences that share pages with their batch and are yet to be launched: those computed first come first."""
+        coming = self.trial.oracle.model.coming
+        rows = [owner for _, owner, *_ in coming if all(owner is not row for row, *_ in coming)]
+        return list(dict.fromkeys(row.ask.name for row in (*rows, *(row for row, *_ in coming))))
+
     def flying(self) -> list[Path]:
         """Whole blocks of prompts that steps in flight compute, of tokens that carry nothing."""
         rows, size = self.rows.values(), self.world.block_size
@@ -81,7 +87,7 @@ class View:
         """Sequences that can compute something, and up to where."""
         found: dict[str, int] = {}
         for name, row in self.rows.items():
-            if flies(self.trial.oracle.model, row):
+            if flies(self.trial.oracle.model, row) or name in self.shared():
                 continue
             end = self.ran(name)
             if row.decodes and row.computed < row.prompt_end:

@@ -88,12 +88,13 @@ def most_of(world: World, ask: Ask, group: int, purpose: str) -> int:
 
 
 def fit(
-    model: Model, batch: Batch, budget: Budget, continuing: list[Row]
+    model: Model, batch: Batch, budget: Budget, continuing: list[Row], purse: Purse
 ) -> tuple[Spans, Spans, tuple[list[Claim], Lack | None], list[RefusalFacts]]:
     """Spend the step's tokens in order; then leave out claims, from the end, until the slots are enough."""
-    purse = Purse(model.world, budget)
     going_on: Spans = []
     for row in continuing:
+        if any(row in ride[:2] for ride in model.coming):
+            raise Misuse("it shares what is yet to be launched")
         start = max(row.computed, row.launched)
         if start >= row.prompt_end:
             raise Misuse("steps in flight compute its prompt")
@@ -126,9 +127,9 @@ def fit_slots(
         refused = in_order(all_or_none(model, batch, refused), refused)
     claims, lacked = out
     while (short := shortage(model, batch.claims)) is not None:
-        lacked = short
-        claims.insert(0, batch.claims[-1])
-        model.let_go(batch.claims.pop())
+        lacked, last = short, batch.behind or batch.claims
+        claims.insert(0, last[-1])
+        model.let_go(last.pop())
     return (claims, lacked), refused
 
 
@@ -157,8 +158,8 @@ def in_order(front: list[RefusalFacts], behind: list[RefusalFacts]) -> list[Refu
 
 def refuse(model: Model, batch: Batch, place: int, reason: str, need: int, have: int) -> list[RefusalFacts]:
     """Give back the claims from a place on; those behind it are refused for the order."""
-    gone = batch.claims[place:]
-    del batch.claims[place:]
+    gone = batch.claims[place:] + batch.behind
+    del batch.claims[place:], batch.behind[:]
     for claim in reversed(gone):
         model.let_go(claim)
     reasons = [reason] + ["order"] * len(gone)

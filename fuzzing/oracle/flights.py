@@ -30,24 +30,37 @@ def launch(model: Model, names: Sequence[str]) -> tuple[tuple[int, int, int], ..
     rows = [model.own.rows[name] for name in names]
     if any(row.handed <= max(row.computed, row.launched) for row in rows):
         raise Misuse("nothing to launch")
+    if any(row in rows and owner not in rows for row, owner, *_ in model.coming):
+        raise Misuse("it shares what is not launched")
     parts = [(row, max(row.computed, row.launched), row.handed) for row in rows]
     for row in rows:
         row.launched = row.handed
     model.steps.append(Step(model.next_step, parts))
     model.next_step += 1
+    rides, model.coming = model.coming, []
+    for row, owner, start, until in rides:
+        board(model, row, owner, start, until, model.steps[-1:])
     return tuple((row.number, start, end) for row, start, end in parts)
 
 
 def ride(model: Model, row: Row, claim: Claim) -> None:
     """A new row is computed with the steps in flight that compute what it shares."""
-    owner, at, size = claim.owner, row.computed, model.world.block_size
-    for step in model.steps if row.launched else ():
+    if row.launched and claim.owner is not None:
+        board(model, row, claim.owner, row.computed, row.launched, model.steps)
+
+
+def board(model: Model, row: Row, owner: Row, at: int, until: int, steps: Sequence[Step]) -> None:
+    """These steps compute what it shares, as far as they compute the owner; the rest is computed in one to come."""
+    size = model.world.block_size
+    for step in steps:
         ends = [end for other, _, end in step.counts() if other is owner]
         ends += [end for other, _, _, end in step.rides if other is owner]
-        end = min(max(ends, default=0) // size * size, row.launched)
+        end = min(max(ends, default=0) // size * size, until)
         if end > at:
             step.rides.append((row, owner, at, end))
             at = end
+    if at < until:
+        model.coming.append((row, owner, at, until))
 
 
 def flies(model: Model, row: Row) -> bool:
@@ -59,6 +72,8 @@ def check_landed(model: Model, rows: Sequence[Row]) -> None:
     """A step in flight has its own end."""
     if any(flies(model, row) for row in rows):
         raise Misuse("a step in flight computes it")
+    if any(row in ride[:2] for row in rows for ride in model.coming):
+        raise Misuse("it shares what is yet to be launched")
 
 
 def learn(state: State, rows: Sequence[Row], tokens: Sequence[Sequence[Identity]]) -> None:
@@ -96,8 +111,10 @@ def land(model: Model, nth: int, computed: Sequence[int] | None, tokens: Sequenc
     for pools in own.pools if any(map(reach.bounded, own.kinds)) else ():
         pools.refresh(own.now())
     ran = [row for row, mark in zip(rows, marks, strict=True) if mark > row.computed]
-    fresh = sum(commit(own, row, mark) for row, mark in zip(rows, marks, strict=True))
-    fresh += sum(commit(own, row, end) for row, _, _, end in step.rides if row.since <= step.number)
+    shared = {row: end for row, _, _, end in step.rides if row.since <= step.number}
+    come = dict(zip(rows, marks, strict=True))
+    fresh = sum(commit(own, row, mark) for row, mark in come.items() if row not in shared)
+    fresh += sum(commit(own, row, max(end, come.get(row, 0))) for row, end in shared.items())
     for across in (model.cross.rows.get(row.ask.name) for row in ran) if model.cross is not None else ():
         if across is not None and model.cross is not None and across.computed < len(across.tokens):
             fresh += commit(model.cross, across, len(across.tokens))
@@ -154,7 +171,10 @@ def go_back(model: Model, row: Row, start: int, lost: bool) -> list[SetbackFacts
 
 def end(model: Model, row: Row, store: bool, back: int) -> None:
     """A sequence ends: at once, or when no step in flight has it any more; its name is free already."""
+    if any(owner is row for _, owner, *_ in model.coming):
+        raise Misuse("others share what it is to compute")
     if not flies(model, row):
+        model.coming = [ride for ride in model.coming if ride[0] is not row]
         model.free_rows.append(row.number)
         for stream in model.streams:
             if row.ask.name in stream.rows:

@@ -35,6 +35,7 @@ class Model:
         self.next_plan = 0
         self.steps: list[Any] = []  # in flight, by steps of the module flights
         self.next_step = 0
+        self.coming: list[tuple[Row, Row, int, int]] = []  # rows that share of another's of their batch, from and to
         self.lost: dict[str, Row] = {}  # released because a move failed
 
     @property

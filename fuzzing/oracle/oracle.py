@@ -16,16 +16,16 @@ from fuzzing.oracle import (
     life,
     reach,
     receipts,
-    seating,
     writers,
 )
 from fuzzing.oracle import pools as slots
+from fuzzing.oracle.admitting import Admissions
 from fuzzing.oracle.claims import hold
 from fuzzing.oracle.commit import commit
 from fuzzing.oracle.facts import claim_facts, dump, outlook, row_facts, usage
 from fuzzing.oracle.hints import along
 from fuzzing.oracle.model import Model, encoder_ask
-from fuzzing.oracle.state import Batch, Claim, Row
+from fuzzing.oracle.state import Batch
 from fuzzing.oracle.tree import path_of
 from fuzzing.world import build
 from fuzzing.world.plain import (
@@ -49,7 +49,7 @@ from fuzzing.world.plain import (
 from quire.core.store.dumped import Dump
 
 
-class Oracle(background.Answers):
+class Oracle(Admissions, background.Answers):
     """What a cache of this world must answer."""
 
     def __init__(self, world: World, clock: Callable[[], float]) -> None:
@@ -86,61 +86,6 @@ class Oracle(background.Answers):
         for claim in batch.claims if self.world.receipts else ():
             claim.receipt = receipts.explain(self.state, claim)
         return batch
-
-    def _admit(self, batch: Batch, budget: Budget, continuing: Sequence[str]) -> Admission:
-        model, own = self.model, self.state
-        begun = [own.rows[name] for name in continuing]
-        going_on, spans, left, refused = admission.fit(model, batch, budget, begun)
-        going_on = [span for span in going_on if seating.hand_out(own, own.rows[span[0]], span[2])]
-        (out, lacked), refused = admission.fit_slots(model, batch, budget, left, refused)
-        spans = spans[: len(batch.claims)]
-        rows = [self._seat(claim) for claim in batch.claims]
-        if rows:
-            self.refresh()
-        counts: list[tuple[int, ...]] = []
-        for claim, row, span in zip(batch.claims, rows, spans, strict=True):
-            counts += seating.settle(own, claim, row, span[2])
-            if model.cross is not None and claim.across is not None:
-                across = model.cross.rows[row.ask.name]
-                counts += seating.settle(model.cross, claim.across, across, len(across.tokens))
-            else:
-                counts += [(0,) * slots.NUM_COUNTS] * (self.world.num_groups - self.world.num_own)
-        inside = self._open_inside([*going_on, *spans], len(going_on), counts)
-        for name, _, end in (*going_on, *spans):
-            row = own.rows[name]
-            if end > row.computed:
-                row.granted, row.handed = max(row.granted, end), end
-                row.prompt = max(row.prompt, row.prompt_end, life.paged(own, row))
-        for stream, place in model.groups() if rows else ():
-            pools = stream.pools[place]
-            if pools.cells is not None:
-                pools.cells.learn(pools.pages.values())
-        background.end(model, {row.ask.name for row in rows})
-        seated = tuple((row.ask.name, row.number, row.start) for row in rows)
-        refused = admission.in_order(admission.left_out(model, out, lacked), refused) + batch.refused
-        waiting = tuple(name for name in continuing if name not in {span[0] for span in going_on})
-        told = tuple(claim.receipt for claim in batch.claims if claim.receipt is not None)
-        return Admission(
-            seated, (*going_on, *spans), tuple(refused), model.take_plan(), tuple(counts), waiting,
-            told if self.world.receipts else None, inside,
-        )  # fmt: skip
-
-    def _open_inside(self, spans: admission.Spans, old: int, counts: list[tuple[int, ...]]) -> tuple[Any, ...]:
-        """What steps write themselves; what that took is part of the counts of new sequences, behind `old` others."""
-        told = []
-        for nth, (name, start, end) in enumerate(spans, -old):
-            mine, more = seating.open_inside(self.state, self.state.rows[name], start, end)
-            told += [(name, *one) for one in mine]
-            for place, numbers in enumerate(more if nth >= 0 else (), nth * self.world.num_groups):
-                counts[place] = tuple(map(sum, zip(counts[place], numbers, strict=True)))
-        return tuple(told)
-
-    def _seat(self, claim: Claim) -> Row:
-        row = seating.seat(self.state, claim, number := self.model.free_rows.pop())
-        flights.ride(self.model, row, claim)
-        if self.model.cross is not None and claim.across is not None:
-            seating.seat(self.model.cross, claim.across, number)
-        return row
 
     def finish(self, number: int, failed: Sequence[int]) -> Closing:
         """A plan has run, but for these moves."""

@@ -98,14 +98,20 @@ def riders(model: Any, rows: Sequence[Row]) -> list[Row]:
     found: list[Row] = []
     more = list(rows)
     while more:
-        more = [row for step in model.steps for row, owner, *_ in step.rides if owner in more and row not in found]
+        more = [row for row, owner, *_ in all_rides(model) if owner in more and row not in found]
         found += dict.fromkeys(more)
     return found
 
 
+def all_rides(model: Any) -> list[tuple[Row, Row, int, int]]:
+    """What rows share of others, in steps in flight and in those to come."""
+    return [*(ride for step in model.steps for ride in step.rides), *model.coming]
+
+
 def get_off(model: Any, rows: Sequence[Row]) -> list[Row]:
     """These rows share nothing any more; those that did."""
-    gone = [row for step in model.steps for row, *_ in step.rides if row in rows]
+    gone = [row for row, *_ in all_rides(model) if row in rows]
+    model.coming = [one for one in model.coming if one[0] not in rows]
     for step in model.steps:
         step.rides = [one for one in step.rides if one[0] not in rows]
     return gone

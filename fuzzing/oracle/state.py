@@ -125,6 +125,7 @@ class Batch:
 
     claims: list[Claim]
     refused: list[RefusalFacts]
+    behind: list[Claim] = field(default_factory=list)  # those that wait for what some of the claims compute
 
 
 class State:

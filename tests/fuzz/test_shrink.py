@@ -52,7 +52,7 @@ def lists(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...],
 def test_nothing_can_be_taken_out_of_what_is_left(
     forgetful: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--operations", "2000", "--groups", "full", "--seed", "2", "--store", STORE, "--record", str(tmp_path)]
+    options = ["--operations", "2000", "--groups", "full", "--seed", "3", "--store", STORE, "--record", str(tmp_path)]
     assert main([*options, "--shrink"]) == 1
     printed = capsys.readouterr().out
     (path,) = tmp_path.glob("*-short.json")

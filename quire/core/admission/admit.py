@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from typing import Literal
 
 from quire.core.admission import charge
-from quire.core.admission.batch import Batch, SequenceSpan
+from quire.core.admission.batch import NO_SNAPSHOTS, Batch, SequenceSpan
 from quire.core.admission.budgets import Shortage, Step, shortage
 from quire.core.admission.claim import claim_each
 from quire.core.admission.prepare import check_device, ready_to_claim
 from quire.core.admission.probe import slots_now
 from quire.core.admission.step_snapshots import open_inside
+from quire.core.admission.waves import Waves
 from quire.core.records.errors import StateError, say, shown
 from quire.core.records.request import Request
 from quire.core.state.claim import Promise, Refusal
@@ -24,7 +25,7 @@ from quire.core.state.explained import remember_text
 from quire.core.state.learner import learn
 from quire.core.state.prefetching import end_prefetches
 from quire.core.state.prepared import Prepared
-from quire.core.state.registry import Registry
+from quire.core.state.registry import Registry, check_boarded
 from quire.core.state.roots import NO_ROOT
 from quire.core.state.sequence import Sequence, running_of
 from quire.core.state.setup import Setup
@@ -61,22 +62,25 @@ def admit_batch(
     if now is None and registry.timed:
         now = setup.now()  # before the first change: a caller's clock may raise
     parts = _parts_of(registry, step, continuing) if continuing else []
-    if setup.state_groups:
-        for claim in promises:  # another claim of the same request may have parted elsewhere
-            claim.prepared.part_at(claim.junction or 0)
-    ends, refused = _fit_tokens(registry, promises, step)
+    for claim in promises if setup.state_groups else ():  # another claim of the request may have parted elsewhere
+        claim.prepared.part_at(claim.junction or 0)
+    waves = Waves(registry, promises) if setup.shares_pending and not step.all_or_nothing else None
+    behind = [] if waves is None else waves.behind
+    ends, refused = _fit_tokens(registry, promises, behind, step)
     others = _all_or_none(setup, promises, refused or unfit) if step.all_or_nothing else []
-    out, lacked = _fit_slots(setup, promises)
+    out, lacked = _fit_slots(setup, promises, behind)
     if parts:
         parts = [part for part in parts if _extend_prompt(registry, part)]
         if registry.in_flight.steps:  # what these compute has not left yet, so parts may take more than was reserved
-            out, lacked = _fit_again(setup, promises, step, others, (out, lacked))
+            out, lacked = _fit_again(setup, (promises, behind), step, others, (out, lacked))
     waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
     sequences = _seat(registry, promises)
     if now is not None and sequences:  # a batch that is refused leaves everything as it was
         setup.refresh(now)
     parts += _settle(registry, promises, sequences, ends)
-    snapshots = open_inside(setup, parts) if setup.inside_groups else None
+    if waves is not None and behind:
+        refused, out, lacked = _admit_waves(registry, waves, step, (promises, sequences, parts), (out, lacked), now)
+    snapshots = open_inside(setup, parts) if setup.inside_groups else NO_SNAPSHOTS
     admitted = list(promises) if setup.config.receipts else None
     if registry.open_prefetches:
         end_prefetches(registry.open_prefetches, [claim.prepared for claim in promises])
@@ -86,10 +90,7 @@ def admit_batch(
     _keep_waiting(registry, asked, len(sequences))
     if others or out or unfit:
         refused = _in_order(others + _slot_refusals(setup, out, lacked), refused) + unfit
-    batch = Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted)
-    if snapshots is not None:
-        batch.snapshots = snapshots
-    return batch
+    return Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted, snapshots=snapshots)
 
 
 def _keep_waiting(registry: Registry, asked: list[Promise], num_admitted: int) -> None:
@@ -110,11 +111,9 @@ def _continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, 
         setup.now()  # a caller's clock may raise, before the first change
     parts = [part for part in _parts_of(registry, step, continuing) if _extend_prompt(registry, part)]
     waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
-    snapshots = open_inside(setup, parts) if setup.inside_groups else None
-    batch = Batch([], parts, registry.take_plan(), [], waiting, [] if setup.config.receipts else None)
-    if snapshots is not None:
-        batch.snapshots = snapshots
-    return batch
+    snapshots = open_inside(setup, parts) if setup.inside_groups else NO_SNAPSHOTS
+    told: list[Promise] | None = [] if setup.config.receipts else None
+    return Batch([], parts, registry.take_plan(), [], waiting, told, snapshots=snapshots)
 
 
 def promises_to_admit(registry: Registry, claims: Claims) -> list[Promise]:
@@ -129,12 +128,13 @@ def promises_to_admit(registry: Registry, claims: Claims) -> list[Promise]:
 
 
 def _parts_of(registry: Registry, step: Step, continuing: Iterable[Sequence]) -> list[SequenceSpan]:
-    setup, flies = registry.setup, bool(registry.in_flight.steps)
+    setup, flies = registry.setup, registry.in_flight.busy
     parts: list[SequenceSpan] = []
     seen: set[Sequence] = set()
     for sequence in continuing:
         start, end = setup.store.computed.item(sequence.row), setup.store.length.item(sequence.row)
         if flies:
+            check_boarded(registry.in_flight, "continuing", sequence)
             start = max(start, setup.store.launched.item(sequence.row))  # steps in flight compute up to there
         if sequence in seen or start >= sequence.prompt_end:
             fact = "it is given twice" if sequence in seen else "its prompt is computed, or steps in flight compute it"
@@ -154,13 +154,16 @@ def _parts_of(registry: Registry, step: Step, continuing: Iterable[Sequence]) ->
     return parts
 
 
-def _fit_tokens(registry: Registry, claims: list[Promise], step: Step) -> tuple[list[int], list[Refusal]]:
-    """Where each claim's part of this step ends; those that the budget or the rows do not reach are given back."""
+def _fit_tokens(
+    registry: Registry, claims: list[Promise], behind: list[Promise], step: Step
+) -> tuple[list[int], list[Refusal]]:
+    """Where each claim's part of this step ends; those that the budget or the rows do not reach are given back, with
+    those behind them."""
     setup, rows = registry.setup, len(registry.free_rows)
     ends: list[int] = []
     for place, claim in enumerate(claims):
         if place == rows:
-            return ends, _refuse(claims, place, "sequences", (place + 1, rows))
+            return ends, _refuse((claims, behind), place, "sequences", (place + 1, rows))
         left, start, prepared = step.left, claim.hit.start, claim.prepared
         stop = start + claim.num_tokens
         if setup.state_groups:
@@ -168,42 +171,72 @@ def _fit_tokens(registry: Registry, claims: list[Promise], step: Step) -> tuple[
         end = step.end(start, stop, prepared) if step.limited else stop
         if end is None:
             lack, unchunked = step.lack(start, claim.num_tokens, left, prepared), step.never_whole(stop - start)
-            return ends, _refuse(claims, place, "tokens", lack, unchunked)
+            return ends, _refuse((claims, behind), place, "tokens", lack, unchunked)
         ends.append(end)
     return ends, []
 
 
 def _refuse(
-    claims: list[Promise], place: int, reason: Reason, numbers: tuple[int, int], unchunked: bool = False
-) -> list[Refusal]:
+    claims: tuple[list[Promise], list[Promise]], place: int, reason: Reason, numbers: tuple[int, int],
+    unchunked: bool = False,
+) -> list[Refusal]:  # fmt: skip
     """The first that does not fit says what it lacks; those behind it are out for the order."""
-    first, *behind = drop_from(claims, place)
+    later = drop_from(claims[1], 0)
+    first, *behind = drop_from(claims[0], place) + later
     refusal = Refusal(first.request, reason, *numbers, unchunked=unchunked)
     return [refusal, *(Refusal(claim.request, "order", *numbers) for claim in behind)]
 
 
-def _fit_slots(setup: Setup, claims: list[Promise]) -> tuple[list[Promise], Shortage | None]:
-    """Give back claims from the end until the dry count holds; what they held becomes room for the others."""
+def _fit_slots(setup: Setup, claims: list[Promise], behind: list[Promise]) -> tuple[list[Promise], Shortage | None]:
+    """Give back claims from the end until the dry count holds; what they held becomes room for the others. Those
+    `behind` are not counted yet, and are the first to go."""
     out: list[Promise] = []
     lacked: Shortage | None = None  # what the last claim given back was short of
     while claims and (short := shortage(setup, claims)) is not None:
-        out = drop_from(claims, len(claims) - 1) + out
+        last = behind or claims
+        out = drop_from(last, len(last) - 1) + out
         lacked = short
     return out, lacked
 
 
 def _fit_again(
     setup: Setup,
-    claims: list[Promise],
+    claims: tuple[list[Promise], list[Promise]],
     step: Step,
     others: list[Refusal],
     before: tuple[list[Promise], Shortage | None],
 ) -> tuple[list[Promise], Shortage | None]:
     """The same once parts of running prompts have their pages; with all_or_nothing `others` get the refusals of all."""
     if step.all_or_nothing:
-        others += _all_or_none(setup, claims, [])
-    out, lacked = _fit_slots(setup, claims)
+        others += _all_or_none(setup, claims[0], [])
+    out, lacked = _fit_slots(setup, *claims)
     return out + before[0], lacked or before[1]
+
+
+def _admit_waves(
+    registry: Registry,
+    waves: Waves,
+    step: Step,
+    made: tuple[list[Promise], list[Sequence], list[SequenceSpan]],
+    before: tuple[list[Promise], Shortage | None],
+    now: int | None,
+) -> tuple[list[Refusal], list[Promise], Shortage | None]:
+    """Those behind the first wave, which is admitted: what was `made` of it is added to."""
+    (promises, sequences, parts), (out, lacked) = made, before
+    refused: list[Refusal] = []
+    try:
+        while waves.behind:
+            claims = waves.next(sequences, now)
+            ends, refused = _fit_tokens(registry, claims, waves.behind, step)
+            last, short = _fit_slots(registry.setup, claims, waves.behind)
+            out, lacked = last + out, short or lacked
+            seated = _seat(registry, claims)
+            parts += _settle(registry, claims, seated, ends)
+            sequences += seated
+            promises += claims
+    finally:
+        waves.close()
+    return refused, out, lacked
 
 
 def _all_or_none(setup: Setup, claims: list[Promise], refused: list[Refusal]) -> list[Refusal]:
@@ -306,7 +339,7 @@ def _share_pending(registry: Registry, claim: Promise, row: int, place: tuple[in
     setup.store.seat(claim.hit, row, claim.prepared.chain, *place)
     if owner >= 0:
         span = setup.store.computed.item(row), claim.hit.start
-        registry.in_flight.ride(row, owner, span, setup.block_size)
+        registry.in_flight.ride(row, owner, span)
 
 
 def _settle(

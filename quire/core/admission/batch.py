@@ -41,12 +41,14 @@ class Batch:
         refused: list[Refusal],
         waiting: list[Sequence],
         claims: list[Promise] | None = None,
+        *,
+        snapshots: Snapshots = NO_SNAPSHOTS,
     ) -> None:
         self.sequences = sequences
         self.plan = plan
         self.refused = refused
         self.waiting = waiting  # continuing ones without a span: no budget left, or open claims hold what they need
-        self.snapshots: Snapshots = NO_SNAPSHOTS  # states to write inside the spans, where groups are `snapshot_inside`
+        self.snapshots = snapshots  # states to write inside the spans, where groups are `snapshot_inside`
         self._parts = parts
         self._claims = claims  # of the sequences, for their receipts; None: there are none
         self._spans: dict[Sequence, Span] | None = None

@@ -25,7 +25,7 @@ def make_promise(setup: Setup, claim: Promise, explains: bool = False) -> int:
     claim.is_cut = claim.is_cross_cut = False
     claim.full = None
     root, computing = setup.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT, -1
-    usable = last = _usable(prepared, computes)
+    usable = last = usable_tokens(prepared, computes)
     if computes or not setup.groups_differ:
         full = hit = store.walk(prepared.chain, root, usable, setup.partial_policy)
         if setup.shares_pending and computes:
@@ -60,7 +60,7 @@ def make_promise(setup: Setup, claim: Promise, explains: bool = False) -> int:
     return explained if claim.full is None else computing
 
 
-def _usable(prepared: ReadyRequest, computes: bool) -> int:
+def usable_tokens(prepared: ReadyRequest, computes: bool) -> int:
     """Leading tokens that may be reused; the last of a prompt is always computed: it makes the logits."""
     usable, limit = prepared.end - computes, prepared.request.reuse_limit
     return usable if limit is None else min(usable, limit)

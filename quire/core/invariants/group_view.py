@@ -31,7 +31,7 @@ class GroupView:
         self.slots = [setup.config.slots_of(tier, group) for tier in range(len(setup.config.tiers))]
         self.rows = {row: self.store.pages[self.place][row].tolist() for row in self.dump.rows}  # page ids by column
         flight, own = registry.in_flight, group in setup.own_groups
-        self.rides = [ride for some in flight.rides.values() for ride in some] if own else []
+        self.rides = [ride for some in (*flight.rides.values(), flight.coming) for ride in some] if own else []
         self.left = {row for row in flight.ending if flight.since[row] > flight.last[row]}  # what they compute is void
 
     def check(self) -> None:

@@ -81,7 +81,7 @@ class CacheConfig:
     lasting: bool = False  # what changes in the slow tier is noted for `lasting_changes`
     rank: int = 0  # of this cache among data-parallel ones; every batch of events carries it
     event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes: caches with one seed give equal ones
-    share_pending: bool = False  # claims also find whole prompt blocks that a launched step computes
+    share_pending: bool = False  # prompts also use whole blocks that a launched step, or their batch, is to compute
 
     def __post_init__(self) -> None:
         keep_tuples(self, "tiers", "groups")

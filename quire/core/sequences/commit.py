@@ -25,7 +25,7 @@ def commit_batch(
         return _commit_one(registry, sequences, computed)
     told = computed is not None
     rows = rows_of(registry.setup, sequences)
-    if registry.in_flight.steps:
+    if registry.in_flight.busy:
         check_landed(registry, "commit", rows)
     numbers = None if computed is None else numbers_of(computed, rows)
     now = registry.setup.now() if tokens is not None or _needs_time(registry) else 0
@@ -134,7 +134,7 @@ def _commit_one(registry: Registry, sequence: Sequence, computed: int | None) ->
     setup = registry.setup
     row = own_row(setup, sequence)
     told = computed is not None
-    if registry.in_flight.steps:
+    if registry.in_flight.busy:
         check_landed(registry, "commit", np.array([row], np.int32))
     if computed is None:
         computed = min(setup.store.handed.item(row), setup.store.length.item(row))

@@ -44,8 +44,20 @@ def launch_step(registry: Registry, sequences: Sequences | None) -> LaunchedStep
         (idle,) = sequences_of(registry, rows[place : place + 1])
         fact = "it was handed out nothing since its last step"
         raise StateError(say(f"launch of sequence {shown(idle.id)}", fact, "admit or grow it first, or leave it out"))
+    if flight.coming:
+        _check_boards(registry, set(rows.tolist()))
     store.launch(rows, ends)
     return flight.add(rows, starts, ends)
+
+
+def _check_boards(registry: Registry, rows: set[int]) -> None:
+    """Who shares with one of its batch goes with that one, or after it."""
+    for row, owner, _, end in registry.in_flight.coming:
+        if row in rows and owner not in rows:
+            name = shown(registry.sequence_in(owner))
+            fact = f"it shares what sequence {name} is to compute up to {end}"
+            ask = f"launch of sequence {shown(registry.sequence_in(row))}"
+            raise StateError(say(ask, fact, f"launch {name} with it, or before"))
 
 
 def commit_step(registry: Registry, step: LaunchedStep, computed: int | Int32 | None, tokens: Int32 | None) -> int:
@@ -155,4 +167,6 @@ def _end(registry: Registry, rows: Int32, now: int) -> None:
     for row in rows[~flight.have(rows)].tolist() if flight.ending else ():
         ending = flight.ending.pop(row, None)
         if ending is not None:
+            if flight.coming:
+                flight.get_off({row})
             end_row(registry, row, ending, now)

@@ -24,7 +24,20 @@ def ending_of(registry: Registry, sequences: Sequence | Iterable[Sequence]) -> l
         if row in seen:
             raise StateError(say("release", f"sequence {shown(sequence.id)} is given twice", "pass each once"))
         seen.add(row)
+    if coming := registry.in_flight.coming:
+        _check_shared(registry, seen)
+        behind = [ride.row for ride in coming]  # who shares goes before the one that it shares with
+        many = sorted(many, key=lambda sequence: -behind.index(sequence.row) if sequence.row in behind else 1)
     return many
+
+
+def _check_shared(registry: Registry, rows: set[int]) -> None:
+    """Nobody else shares what these rows are to compute in a step that is yet to be launched."""
+    for row, owner, _, end in registry.in_flight.coming:
+        if owner in rows and row not in rows:
+            name = shown(registry.sequence_in(owner))
+            fact = f"sequence {shown(registry.sequence_in(row))} shares what it is to compute up to {end}"
+            raise StateError(say(f"release of sequence {name}", fact, "launch both first, or release that one before"))
 
 
 def release_sequence(registry: Registry, sequence: Sequence, store: bool, back: int = NO_HINT) -> None:
@@ -33,9 +46,10 @@ def release_sequence(registry: Registry, sequence: Sequence, store: bool, back: 
     setup, flight = registry.setup, registry.in_flight
     row = own_row(setup, sequence)
     now = setup.now()  # before the first change: a caller's clock may raise
+    later = flight.busy and _ends_later(registry, row)
     if registry.page_watcher is not None:
         registry.page_watcher.leaving(sequence)
-    if flight.steps and flight.has(row):
+    if later:
         flight.ending[row] = Ending(sequence, store, back)
         setup.store.take_back(row, max(setup.store.launched.item(row), setup.store.computed.item(row)), False)
     elif sequence.request.session is None and not back and setup.cross is None:  # the usual case
@@ -46,6 +60,16 @@ def release_sequence(registry: Registry, sequence: Sequence, store: bool, back: 
     del registry.sequences[sequence.id]
     registry.commit_checked.pop(row, None)
     sequence.row = RELEASED
+
+
+def _ends_later(registry: Registry, row: int) -> bool:
+    """A step in flight has the row; else it shares nothing any more that is yet to be launched."""
+    flight = registry.in_flight
+    _check_shared(registry, {row})
+    later = flight.has(row)
+    if flight.coming and not later:
+        flight.get_off({row})
+    return later
 
 
 def end_row(registry: Registry, row: int, ending: tuple[Sequence, bool, int], now: int) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from quire.core.records.errors import BrokenInvariant, StateError, UnknownError, listed, say, shown
 from quire.core.records.request import Int32, check_tokens
-from quire.core.state.registry import Registry
+from quire.core.state.registry import Registry, check_boarded
 from quire.core.state.sequence import Sequence, own_rows
 from quire.core.state.setup import Setup
 
@@ -31,6 +31,8 @@ def check_landed(registry: Registry, verb: str, rows: Int32) -> None:
     for sequence in sequences_of(registry, found):
         fact = "a step in flight computes it"
         raise StateError(say(f"{verb} of sequence {shown(sequence.id)}", fact, "commit that step, or fail it, before"))
+    for sequence in sequences_of(registry, rows) if registry.in_flight.coming else ():
+        check_boarded(registry.in_flight, verb, sequence)
     check_not_ended(registry, verb, rows)
 
 

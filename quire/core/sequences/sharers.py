@@ -32,8 +32,10 @@ def with_landing(registry: Registry, step: LaunchedStep, rows: Int32, numbers: I
             raise StateError(say(ask, fact, "commit all of its prompt's part, or fail the step"))
     if not rides:
         return rows, numbers
-    landed = np.array([(ride.row, ride.end) for ride in rides], np.int32)
-    return np.append(rows, landed[:, 0]), np.append(numbers, landed[:, 1])
+    landed = [(ride.row, max(ride.end, come.get(ride.row, 0))) for ride in rides]  # a step may compute it, too
+    alone = ~np.isin(rows, [row for row, _ in landed])
+    both = np.array(landed, np.int32)
+    return np.append(rows[alone], both[:, 0]), np.append(numbers[alone], both[:, 1])
 
 
 def let_go_of_failed(

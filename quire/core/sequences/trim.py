@@ -24,7 +24,7 @@ def trim_batch(registry: Registry, sequences: Sequences, num_tokens: int | Int32
         many = sequences_of(registry, rows) if isinstance(given_as, np.ndarray) else given_as
         if len(many) != len(rows) or len({*rows.tolist()}) != len(rows):
             raise wrong_rows(registry, "trim", rows)
-    if registry.in_flight.steps:
+    if registry.in_flight.busy:
         check_landed(registry, "trim", np.array([sequence.row for sequence in many], np.int32))
     counts = _counts(num_tokens, len(many))
     for sequence, count in zip(many, counts, strict=True):

@@ -82,7 +82,8 @@ class Promise:
 
 
 class Claim:
-    """One request's hold on its hit. `start` and the hit are final: nothing but a failed read can change them.
+    """One request's hold on its hit. `start` and the hit are final: nothing but a failed read can change them, and an
+    admission that finds more, where sequences share pages that an earlier one of the batch is to compute.
 
     `prepared` is the request made ready, for `gains_from` of other claims; `purpose` is what it was claimed for.
     """

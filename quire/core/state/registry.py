@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.content.content_index import ContentIndex
+from quire.core.records.errors import StateError, say, shown
 from quire.core.records.plan import NO_MOVES, MoveColumn, Moves, Plan
 from quire.core.records.request import Int32, Request
 from quire.core.state.claim import Promise
@@ -119,18 +120,22 @@ class LaunchedSteps:
         commit  ◄─ the oldest first                 fail ◄─ any of them, and all behind it
 
     A row number stays its sequence's until the last step that has the row is closed, released or not. Steps have the
-    rows that they compute, and those that share pages of them (`rides`).
+    rows that they compute, and those that share pages of them (`rides`). What a row shares with one of its own batch
+    is `coming`, until that one is launched.
     """
 
-    __slots__ = ("ending", "last", "next_number", "rides", "since", "steps")
+    __slots__ = ("_block_size", "busy", "coming", "ending", "last", "next_number", "rides", "since", "steps")
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, block_size: int) -> None:
+        self._block_size = block_size
         self.steps: list[LaunchedStep] = []
+        self.busy = False  # steps are in flight, or rides are coming
         self.next_number = 0
         self.last: NDArray[np.int64] = np.full(rows, -1, np.int64)  # by row: the last step that has it
         self.since: NDArray[np.int64] = np.zeros(rows, np.int64)  # by row: what steps before this one compute is void
         self.ending: dict[int, Ending] = {}  # by row
         self.rides: dict[int, list[Ride]] = {}  # by step
+        self.coming: list[Ride] = []  # of steps that are not launched yet
 
     def has(self, row: int) -> bool:
         """Whether a step in flight computes a row, void or not."""
@@ -148,6 +153,9 @@ class LaunchedSteps:
         self.next_number += 1
         self.last[rows] = step.number
         self.steps.append(step)
+        self.busy = True
+        if self.coming:
+            self.coming = [left for ride in self.coming if (left := self._board(ride, [step])) is not None]
         return step
 
     def valid(self, step: LaunchedStep) -> NDArray[np.bool_]:
@@ -168,20 +176,34 @@ class LaunchedSteps:
         for step in self.steps:
             self.last[step.rows] = step.number
         self._note_rides()
+        self.busy = bool(self.steps or self.coming)
         return failed
 
     # Rows that share what steps in flight compute
 
-    def ride(self, row: int, owner: int, span: tuple[int, int], block_size: int) -> None:
-        """A new row has tokens [start, end) in common with one in flight: they are computed as the steps go."""
-        start, stop = span
+    def ride(self, row: int, owner: int, span: tuple[int, int]) -> None:
+        """A new row has tokens [start, end) in common with one in flight, or with one that was admitted before it:
+        they are computed as the steps go, and as that one's goes."""
         self.since[row] = 0  # of a sequence that had the row before
-        for step in self.steps if start < stop else ():
-            end = min(self._end_in(step, owner) // block_size * block_size, stop)
+        left = self._board(Ride(row, owner, *span), self.steps)
+        if left is not None:
+            self.coming.append(left)
+            self.busy = True
+
+    def _board(self, ride: Ride, steps: list[LaunchedStep]) -> Ride | None:
+        """A ride is one of these steps as far as they compute it; what is left of it."""
+        row, owner, start, stop = ride
+        for step in steps if start < stop else ():
+            end = min(self._end_in(step, owner) // self._block_size * self._block_size, stop)
             if end > start:
                 self.rides.setdefault(step.number, []).append(Ride(row, owner, start, end))
-                self.last[row] = step.number
+                self.last[row] = max(int(self.last[row]), step.number)
                 start = end
+        return Ride(row, owner, start, stop) if start < stop else None
+
+    def waits(self, row: int) -> bool:
+        """Whether a row shares with one of its batch what is yet to be launched, or is that one."""
+        return any(row in ride[:2] for ride in self.coming)
 
     def _end_in(self, step: LaunchedStep, row: int) -> int:
         """How far a step computes a row, 0: it does not, or what it computes is void."""
@@ -197,13 +219,14 @@ class LaunchedSteps:
     def close(self) -> Int32:
         """The oldest step is committed; the rows that it had."""
         step = self.steps.pop(0)
+        self.busy = bool(self.steps or self.coming)
         rides = self.rides.pop(step.number, None)
         return step.rows if rides is None else np.append(step.rows, [ride.row for ride in rides]).astype(np.int32)
 
     def riders(self, owners: set[int]) -> set[int]:
         """Rows that share what is computed for these, or for such rows, and so on."""
         found, more = set[int](), owners
-        rides = [ride for some in self.rides.values() for ride in some]
+        rides = [*(ride for some in self.rides.values() for ride in some), *self.coming]
         while more:
             more = {ride.row for ride in rides if ride.owner in more} - found
             found |= more
@@ -211,7 +234,9 @@ class LaunchedSteps:
 
     def get_off(self, rows: set[int]) -> set[int]:
         """These rows share nothing any more that is being computed; those of them that did."""
-        riding = {ride.row for some in self.rides.values() for ride in some} & rows
+        riding = {ride.row for some in (*self.rides.values(), self.coming) for ride in some} & rows
+        self.coming = [ride for ride in self.coming if ride.row not in rows]
+        self.busy = bool(self.steps or self.coming)
         self.rides = {number: [ride for ride in some if ride.row not in rows] for number, some in self.rides.items()}
         for row in riding:
             self.last[row] = max([step.number for step in self.steps if row in step.rows], default=-1)
@@ -260,7 +285,7 @@ class Registry:
         self.lost_plans: list[PlanRef] = []  # appended to in any thread, at any time
         self.background: dict[int, Plan] = {}  # those that no step waits for
         self.next_plan = 0
-        self.in_flight = LaunchedSteps(setup.config.max_sequences)
+        self.in_flight = LaunchedSteps(setup.config.max_sequences, setup.block_size)
         adaptive = setup.config.order == "adaptive"
         self.learners = tuple((*setup.pools[some[0]], Learner()) for some in setup.sharers) if adaptive else ()
         # the stores must know the time: some page may have a duration, all grow older, or are remembered when they go
@@ -337,6 +362,13 @@ class Registry:
         self.setup.store.inherit = copies
         if self.setup.cross is not None:
             self.setup.cross.store.inherit = copies
+
+
+def check_boarded(flight: LaunchedSteps, verb: str, sequence: Sequence) -> None:
+    """It shares nothing with its batch that is yet to be launched."""
+    if flight.coming and flight.waits(sequence.row):
+        fact = "it shares pages with its batch that are yet to be computed"
+        raise StateError(say(f"{verb} of sequence {shown(sequence.id)}", fact, "launch what was handed out first"))
 
 
 def _take_moves(setup: Setup) -> Moves:

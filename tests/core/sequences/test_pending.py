@@ -340,7 +340,7 @@ def test_what_was_forgotten_meanwhile_is_not_stored(store: StoreName) -> None:
 def test_a_twin_of_a_block_that_came_first_is_shared_too(store: StoreName) -> None:
     """Two rows compute the same block; the one that lands later keeps its own page, and so do its sharers."""
     cache = sharing(store)
-    batch = start(cache, Request("x", seq(0, 9)), Request("a", seq(0, 13)))
+    batch = [*start(cache, Request("x", seq(0, 9))), *start(cache, Request("a", seq(0, 13)))]
     first = cache.launch([batch[0]])
     second = cache.launch([batch[1]])
     two = sharer(cache, length=13)
@@ -394,7 +394,7 @@ def test_a_claim_is_admitted_when_a_part_has_landed(store: StoreName) -> None:
 
 def test_sharers_go_with_an_owner_whose_lost_page_they_have_not(store: StoreName) -> None:
     cache = sharing(store)
-    batch = start(cache, Request("x", seq(0, 9)), Request("a", seq(0, 13)))
+    batch = [*start(cache, Request("x", seq(0, 9))), *start(cache, Request("a", seq(0, 13)))]
     first, _ = cache.launch([batch[0]]), cache.launch([batch[1]])
     cache.commit(first)
     two = sharer(cache, length=13)
@@ -486,7 +486,7 @@ def test_a_claim_in_a_window_rests_on_chunks_that_land_one_by_one(store: StoreNa
 def test_the_second_page_of_a_block_is_stored_when_the_first_is_lost(store: StoreName) -> None:
     """Its owner landed second and has ended; who shares it was seated after that, and stores it at the end."""
     cache = sharing(store)
-    batch = start(cache, Request("x", seq(0, 9)), Request("a", seq(0, 13)))
+    batch = [*start(cache, Request("x", seq(0, 9))), *start(cache, Request("a", seq(0, 13)))]
     steps = [cache.launch([batch[0]]), cache.launch([batch[1]])]
     claims = cache.claim([Request("b", seq(0, 13))])
     for step in steps:
