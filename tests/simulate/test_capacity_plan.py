@@ -289,3 +289,48 @@ def test_times_as_people_write_them() -> None:
     assert [plan_command.seconds_of(text) for text in ("2s", "500ms", "1.5")] == [2.0, 0.5, 1.5]
     with pytest.raises(InputError):
         plan_command.seconds_of("")
+
+
+# -- in time -----------------------------------------------------------------------------------------------------------
+
+
+def crowd(tmp_path: Path, router: Any, percent: float) -> Search:
+    """Long prompts that nothing shares, several of them a second, each with half a second."""
+    lines = [
+        {"time_ms": 60 * at, "prompt": [[at, 400 if at % 3 else 1600]], "output_tokens": 2} for at in range(400)
+    ]  # fmt: skip
+    path = tmp_path / "crowd.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
+    pace = Pace(prefill_tokens_per_second=4000, decode_ms=1)
+    workers = memories(replace(SMALL, pace=pace, token_budget=400), [4 * GB], [0], [0])
+    return Search(TraceSource(str(path)), workers, Objective(1.5, percent, 0.95), CHEAP, router, most_workers=9)
+
+
+def test_the_least_fleet_that_serves_a_share_in_time(tmp_path: Path) -> None:
+    """One worker fewer would not do; and taking all needs more of them than a door, which refuses the rest."""
+    plans = {router: find_plan(crowd(tmp_path, router, 70), executor=LocalExecutor())
+             for router in ("deadline", "exact")}  # fmt: skip
+    for plan in plans.values():
+        chosen = plan.chosen
+        assert chosen is not None and chosen.result is not None and chosen.result.in_time >= 0.7
+        assert chosen.fleet.deadlines == plan.objective.deadlines and chosen.fleet.workers > 1
+        asked = crowd(tmp_path, chosen.fleet.router, 70)
+        again = played(read_trace(asked.source.path), replace(chosen.fleet, workers=chosen.fleet.workers - 1))
+        assert again.in_time < 0.7 and again.deadlines is not None
+        whole = again.deadlines.refused + again.deadlines.left + again.requests + again.refused
+        assert whole == 400 and again.deadlines.in_time == round(400 * again.in_time)
+    doors, without = plans["deadline"].chosen, plans["exact"].chosen
+    assert doors is not None and without is not None and doors.price < without.price
+
+
+def test_the_command_plans_for_deadlines(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["sample", "--limit", "60", "--device-sizes", "20GB", "--host-sizes", "0", "--jobs", "1", "--ttft", "8s"]
+    assert plan_command.main([*sizes, "--in-time", "0.5"]) == 0
+    printed = capsys.readouterr().out
+    assert "first token within 8 s of 50 % of all requests" in printed and "in time" in printed
+    assert "router deadline" in printed and "bounds 0.95" in printed
+    assert plan_command.main([*sizes, "--in-time", "0.5", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["objective"]["bounds_kept"] == 0.95 and found["chosen"]["result"]["deadlines"]["in_time"] >= 30
+    for wrong in (["--router", "deadline"], ["--in-time", "1.5"], ["--in-time", "0.9", "--deadlines", "2"]):
+        assert plan_command.main([*sizes, *wrong]) == 2

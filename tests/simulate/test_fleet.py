@@ -294,6 +294,14 @@ def test_few_wait_where_there_is_room(trace: Trace) -> None:
     assert found.requests == len(trace)
 
 
+def test_the_last_clients_may_leave(tmp_path: Path) -> None:
+    """While their prompts are computed, and nothing comes behind them."""
+    whole = talks(tmp_path, [(at, [[at, 3000]]) for at in range(8)])
+    slow = replace(SMALL, pace=Pace(prefill_tokens_per_second=4000, decode_ms=1), token_budget=400)
+    found = played(whole, Fleet(1, "exact", slow, FleetDeadlines((2.0,))))
+    assert found.deadlines is not None and (found.deadlines.in_time, found.deadlines.left) == (2, 6)
+
+
 def test_the_command_knows_deadlines(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--device", "20GB", "--limit", "60", "--workers", "2"]
     assert fleet_command.main(["sample", *sizes, "--ttft-ms", "1000,5000", "--router", "deadline"]) == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from quire import InputError, QuireError
 from quire.cli.arguments import CommandParser
-from quire.cli.simulate.fleet_command import BLOCK_SIZE
+from quire.cli.simulate.fleet_command import BLOCK_SIZE, KNOWN
 from quire.cli.simulate.replay_options import add_options, settings_of
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
@@ -28,7 +28,7 @@ from quire.simulate.capacity.capacity_plan import (
 )
 from quire.simulate.capacity.fleet import load_trace
 from quire.simulate.capacity.plan_page import ShownPlan, assumed, assumed_rows, fleet_text, head, outcome, render, rows
-from quire.simulate.capacity.routers import ROUTERS
+from quire.simulate.capacity.routers import RouterName
 from quire.simulate.play.sweep import TraceSource
 from quire.simulate.setup.engine_pace import Pace
 from quire.simulate.show.page_file import check_page, write_page
@@ -37,7 +37,8 @@ from quire.simulate.show.story import UNSHARED
 
 SIZES = {"device": "20GB,40GB,80GB", "host": "0,100GB,200GB,400GB", "disk": "0"}
 FIRST = (
-    "--ttft", "--p", "--shape", *(f"--{name}-sizes" for name in SIZES), "--most-workers", "--limit", "--json", "--html",
+    "--ttft", "--p", "--in-time", "--shape", *(f"--{name}-sizes" for name in SIZES), "--most-workers", "--limit",
+    "--json", "--html",
 )  # fmt: skip
 RATES = ("prefill_tokens_per_second", "decode_ms", "decode_ms_per_sequence")
 
@@ -71,12 +72,15 @@ def _parser() -> ArgumentParser:
     parser.add_argument("trace", metavar="TRACE", help="JSON lines (docs/replay.md), 'sample' or 'sample-agents'")
     parser.add_argument("--ttft", default="2s", metavar="TIME", help="first tokens within 2s or 500ms (default 2s)")
     parser.add_argument("--p", type=float, default=95.0, metavar="PERCENT", help="of requests (default 95)")
+    what = "of all requests in time; doors refuse the rest at once (in place of --p)"
+    parser.add_argument("--in-time", type=float, metavar="SHARE", help=what)
+    parser.add_argument("--deadlines", type=float, default=0.95, metavar="Q", help="bounds kept (default %(default)s)")
     parser.add_argument("--model", metavar="SHAPE", help="the same as --shape")
     for name, sizes in SIZES.items():
         help_ = f"sizes to choose from, per worker (default {sizes}; --{name} gives one)"
         parser.add_argument(f"--{name}-sizes", metavar="BYTES[,BYTES]", help=help_)
     parser.add_argument("--most-workers", type=int, default=64, metavar="N", help="(default %(default)s)")
-    parser.add_argument("--router", choices=ROUTERS, default="exact", help="(default %(default)s)")
+    parser.add_argument("--router", choices=KNOWN, help="(default: exact; with --in-time deadline)")
     for field in fields(Prices):
         unit = "a worker" if field.name == "worker" else f"a GB of {field.name}"
         what = f"{unit} for an hour (default {field.default})"
@@ -104,9 +108,17 @@ def _search(options: Namespace, measured: MeasuredEngine | None) -> Search:
         settings = replace(settings, pace=replace(measured.pace, links=settings.pace.links))
     prices = Prices(**{field.name: getattr(options, f"{field.name}_price") for field in fields(Prices)})
     source = TraceSource(options.trace, options.limit, options.skip_bad, options.trace_block)
-    objective = Objective(seconds_of(options.ttft), options.p)
-    return Search(source, memories(settings, *sizes), objective, prices, options.router,
+    objective, router = _objective(options)
+    return Search(source, memories(settings, *sizes), objective, prices, router,
                   options.most_workers, options.currency)  # fmt: skip
+
+
+def _objective(options: Namespace) -> tuple[Objective, RouterName]:
+    """And the router, by whether requests have deadlines."""
+    seconds = seconds_of(options.ttft)
+    if options.in_time is None:
+        return Objective(seconds, options.p), options.router or "exact"
+    return Objective(seconds, 100 * options.in_time, options.deadlines), options.router or "deadline"
 
 
 def _sizes(options: Namespace, name: str) -> list[int]:

@@ -19,6 +19,7 @@ from warnings import catch_warnings, simplefilter
 from quire import ConfigWarning, InputError, QuireError
 from quire.core.records.errors import say
 from quire.simulate.capacity.bounds import NO_BOUNDS, Bounds, find_bounds
+from quire.simulate.capacity.deadline_worker import FleetDeadlines
 from quire.simulate.capacity.fleet import MOST_WORKERS, Fleet, FleetResult, LateLimit, load_trace, play_fleet
 from quire.simulate.capacity.routers import RouterName
 from quire.simulate.play.sweep import Executor, TraceSource, _process_pool
@@ -77,15 +78,28 @@ class MeasuredEngine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A percentage of first tokens within a number of seconds, and every request fits into a worker."""
+    """A percentage of first tokens within a number of seconds, and every request fits into a worker.
+
+    With `bounds_kept` each request has these seconds: a door, as the router 'deadline' has it, refuses at once what
+    would be late, and keeps such a share of its bounds; without one, clients leave when their time is over.
+    """
 
     seconds: float
     percent: float = 95.0
+    bounds_kept: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds < 1e6 or not 0 < self.percent < 100:
             ask = f"{self.percent:g} % of first tokens within {self.seconds:g} s"
             raise InputError(say(ask, "it is not an objective", "give seconds above 0, and a percentage below 100"))
+
+        if self.deadlines is not None:
+            self.deadlines.check()
+
+    @property
+    def deadlines(self) -> FleetDeadlines | None:
+        """Of every request."""
+        return None if self.bounds_kept is None else FleetDeadlines((self.seconds,), self.bounds_kept)
 
     def limit(self, requests: int) -> LateLimit:
         """How many first tokens may be late."""
@@ -110,6 +124,8 @@ class Tried:
         """Whether every request is served, and the objective is met."""
         if self.result is None or self.num_refused:
             return False
+        if objective.bounds_kept is not None:
+            return self.result.in_time * 100 >= objective.percent
         return self.result.ttft_ms["objective"] <= objective.seconds * 1000
 
     def to_json(self) -> dict[str, Any]:
@@ -132,7 +148,7 @@ class CapacityPlan:
         """Plain values only."""
         chosen = None if self.chosen is None else self.chosen.to_json()
         return {
-            "objective": asdict(self.objective),
+            "objective": {name: value for name, value in asdict(self.objective).items() if value is not None},
             "bounds": asdict(self.bounds),
             "chosen": chosen,
             "tried": [one.to_json() for one in self.tried],
@@ -155,6 +171,11 @@ class Search:
         name = self.currency
         if len(name) > LONGEST_CURRENCY or not name.isprintable() or name != name.strip():
             raise InputError(say(f"currency {name[:20]!r}", "it is not the name of one", "write EUR, or $"))
+        self.fleet(1, self.memories[0])  # a router that needs what is not there is refused now
+
+    def fleet(self, workers: int, memory: ReplaySettings) -> Fleet:
+        """One to be tried."""
+        return Fleet(workers, self.router, memory, self.objective.deadlines)
 
 
 def find_plan(
@@ -173,7 +194,7 @@ def find_plan(
     tried: list[Tried] = []
     chosen: Tried | None = None
     for nth, memory in enumerate(search.memories):
-        _push(waiting, search, nth, Fleet(least, search.router, memory))
+        _push(waiting, search, nth, search.fleet(least, memory))
     with nullcontext(executor) if executor is not None else _process_pool(jobs) as runner:
         while waiting and (chosen is None or waiting[0][0] < chosen.price):
             batch = [heappop(waiting) for _ in range(min(jobs, len(waiting)))]

@@ -145,6 +145,10 @@ class DeadlineWorker(SimulatedWorker):
         pages = -(-own // self.cache.config.block_size)
         return RunningAnswer(made, max(LONGEST_ANSWER, made + 1), pages)
 
+    def num_overdue(self) -> int:
+        """With those that left."""
+        return self.num_left + super().num_overdue()
+
     # -- what a worker does, with deadlines ----------------------------------------------------------------------------
 
     def _admit(self) -> AdmissionResult:
@@ -155,6 +159,10 @@ class DeadlineWorker(SimulatedWorker):
             self._give_up()  # nothing else runs: the head may need what is held for others
             found = super()._admit()
         return found
+
+    def _pass_time(self, result: AdmissionResult) -> None:
+        if self.is_busy or self._next_event() is not None:  # else its last clients have left just now
+            super()._pass_time(result)
 
     def _leave(self) -> None:
         """Clients whose time is over."""

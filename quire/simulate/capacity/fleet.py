@@ -90,6 +90,14 @@ class FleetResult:
             del found["deadlines"]
         return found
 
+    @property
+    def in_time(self) -> float:
+        """The share of all requests, refused ones too, whose first token came within its deadline."""
+        found = self.deadlines
+        if found is None:
+            return 0.0
+        return found.in_time / max(1, self.requests + self.refused + found.refused + found.left)
+
     def ttft(self, percent: float) -> float:
         """Seconds to the first token, of one of the percentiles above."""
         return self.ttft_ms[f"p{percent:g}"] / 1000
@@ -109,15 +117,17 @@ def play_fleet(
         worker.late_after = inf if late is None else late.seconds
     route = open_router(fleet.router, workers, fleet.settings)
     busy: dict[int, SimulatedWorker] = {}
+    refused = 0
     for request, time in zip(trace, shared.times, strict=True):
         for nth, worker in list(busy.items()):
             if worker.quiet_until < time:
                 worker.run_until(request.number)
                 if worker.at_rest and not worker.has_disk:
                     del busy[nth]
-        if late is not None and request.number % LOOK == 0 and sum(one.num_overdue() for one in workers) > late.most:
+        if late is not None and request.number % LOOK == 0 and refused + _overdue(workers) > late.most:
             return None
         choice = route(request)
+        refused += choice.worker < 0
         if choice.worker >= 0:
             busy[choice.worker] = workers[choice.worker]
             workers[choice.worker].give(request, choice.tokens)
@@ -125,6 +135,10 @@ def play_fleet(
         worker.run_to_end()
     named = {f"p{one:g}": float(one) for one in percents}
     return _result(trace, fleet, workers, named if objective is None else {**named, "objective": objective})
+
+
+def _overdue(workers: list[SimulatedWorker]) -> int:
+    return sum(worker.num_overdue() for worker in workers)
 
 
 def _worker(shared: PlayedTrace, fleet: Fleet) -> SimulatedWorker:

@@ -51,6 +51,11 @@ class ShownPlan:
     @property
     def objective(self) -> str:
         """In words."""
+        if self.plan.objective.bounds_kept is not None:
+            return (
+                f"first token within {time_text(self.plan.objective.seconds)} of "
+                f"{self.plan.objective.percent:g} % of all requests"
+            )
         return f"p{self.plan.objective.percent:g} first token within {time_text(self.plan.objective.seconds)}"
 
     def answer(self) -> str:
@@ -135,6 +140,8 @@ def outcome(tried: Tried, objective: Objective) -> str:
         return tried.error or f"{TOO_LATE}, given up"
     refused = f", {count_text(tried.num_refused)} fit nowhere" if tried.num_refused else ""
     late = "" if tried.keeps(objective) or refused else f", {TOO_LATE}"
+    if objective.bounds_kept is not None:
+        return f"{share_text(tried.result.in_time)} in time{refused}{late and ', too few'}"
     return f"{tried.result.ttft_ms['objective'] / 1000:.3g} s{refused}{late}"
 
 
@@ -162,10 +169,18 @@ def assumed(search: Search, measured: MeasuredEngine | None) -> dict[str, Any]:
         **({"currency": search.currency} if search.currency else {}),
         "prices_per_hour": {field.name: getattr(search.prices, field.name) for field in fields(Prices)},
         "router": search.router,
+        **_asked(search.objective),
         "model": search.memories[0].shape,
         "traffic": "as in the trace: no growth, no failures, equal workers",
         "checks": [] if measured is None else [[one.predicted, one.measured] for one in measured.checks],
     }
+
+
+def _asked(objective: Objective) -> dict[str, Any]:
+    """What becomes of requests that would be late, where each has a deadline."""
+    if objective.bounds_kept is None:
+        return {}
+    return {"late_requests": "are refused by the router 'deadline', and leave others", "bounds": objective.bounds_kept}
 
 
 def assumed_rows(search: Search, measured: MeasuredEngine | None) -> list[tuple[str, str]]:
@@ -203,9 +218,13 @@ def _tiles(shown: ShownPlan) -> list[tuple[str, str, str]]:
         return [tried]
     result, price = shown.chosen.result, shown.chosen.price
     first = time_text(result.ttft_ms["objective"] / 1000)
+    if result.deadlines is not None:
+        served = ("In time", share_text(result.in_time), "of all requests, modelled")
+    else:
+        served = ("First token", first, f"p{shown.plan.objective.percent:g}, modelled")
     return [
         ("Price", money_text(price, shown.search.currency), "an hour"),
-        ("First token", first, f"p{shown.plan.objective.percent:g}, modelled"),
+        served,
         ("Hit rate", share_text(result.hit_rate), "of the prompt tokens are reused"),
         ("Load", share_text(result.offered_load, 0), "of its prefill rate is used"),
         tried,
