@@ -8,7 +8,6 @@ heaviest comes first, so a phrase that everybody writes makes no application of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from quire.core.content.content_chunks import UInt64, mix
 from quire.insight.findings.prompt_rows.prompt_log import PromptLog
 from quire.trace.units import Int32, Int64
 
-NEARLY_ALL, MOST_TEXT = 0.8, 0.5  # of requests, that have a text in common; of this text
+NEARLY_ALL, HALF, MOST_TEXT = 0.8, 0.5, 0.5  # of requests, that have a text in common; of a set; of this text
 LEAST_TEXT = 32  # tokens
 LEAST_SHARE, LEAST_REQUESTS = 0.02, 4  # of those looked at
 MOST_APPLICATIONS, MOST_TRIED = 40, 24
@@ -46,26 +45,33 @@ class Applications:
         self._own = np.zeros(int(log.ids.max(initial=-1)) + 1, np.int64)  # tokens of each chunk
         self._own[log.ids] = log.sizes
 
-    def of(self, looked: Int64) -> Iterator[Int64]:
-        """All requests of each application that has some of those looked at; no request twice."""
+    def of(self, looked: Int64) -> list[Int64]:
+        """All requests of each application that has some of those looked at; no request twice.
+
+        Long talks are heavier than short rules: what then turns out to have the text of a later set is a part of it.
+        """
         log = self._log
         texts = [np.unique(log.chunks_of(request)) for request in looked.tolist()]
         counts = [len(text) for text in texts]
         words = _Words(np.concatenate([log.ids[:0], *texts]), np.repeat(looked, counts))
         taken = np.zeros(len(log), bool)
         least = max(LEAST_REQUESTS, LEAST_SHARE * len(looked))
+        found: list[Int64] = []
         for _ in range(MOST_APPLICATIONS):
             common = self._heaviest(words, least)
             if common is None:
-                return
-            members = self._with(common)
-            members = members[~taken[members]]
+                break
+            having = self._with(common)
+            members = having[~taken[having]]
             inside = np.isin(words.requests, members)
             if not inside.any():
-                return
+                break
             taken[members] = True
             words = _Words(words.chunks[~inside], words.requests[~inside])
-            yield members
+            parts = [one for one in found if np.isin(one, having).mean() >= HALF]
+            found = [one for one in found if not any(one is part for part in parts)]
+            found.append(np.sort(np.concatenate([members, *parts])))
+        return found
 
     def _heaviest(self, words: _Words, least: float) -> Int32 | None:
         """The text of the heaviest set."""

@@ -93,7 +93,7 @@ class PieceOrder:
 
     def __init__(self, pairs: Iterable[Alignment], most: int) -> None:
         self._most = most  # tokens between two pieces: their seam
-        had, swapped, beside = Counter[int](), Counter[int](), Counter[int]()
+        had, swapped, seams = Counter[int](), Counter[int](), set[int]()
         ranks: dict[int, int] = {}
         next_to: dict[int, int] = {}  # how often the commonest neighbour was there
         phrases = set[int]()  # they stand at several places, and not always at all of them
@@ -109,7 +109,7 @@ class PieceOrder:
                     swapped.update(set(chunks))
                     for chunk in chunks:
                         ranks.setdefault(chunk, len(ranks))
-            beside.update(self._beside(aligned, moved))
+            seams.update(self._beside(aligned, moved))
         for aligned in every:
             ids = aligned.mine.tolist()
             for one, two in pairwise(ids[aligned.common :]):
@@ -121,17 +121,19 @@ class PieceOrder:
             if chunk not in phrases and swapped[chunk] >= LEAST_SWAPPED * had[chunk]
             and had[chunk] >= INSIDE * next_to.get(chunk, 0)
         }  # fmt: skip
-        self._seams = {chunk for chunk in [*beside, *ranks] if chunk not in self._ranks}
+        self._seams = {chunk for chunk in [*seams, *ranks] if chunk not in self._ranks}
 
     def _beside(self, aligned: Alignment, moved: set[EqualRun]) -> Iterable[int]:
-        """Chunks of the few tokens before and behind pieces: they have tokens of what stands there by chance."""
-        ids, ends = aligned.mine.tolist(), aligned.mine_ends
-        equal = sorted((run.mine, run.mine + run.chunks, run in moved) for run in aligned.runs)
-        place, was_moved = aligned.common, False
-        for first, end, is_moved in [*equal, (len(ids), len(ids), False)]:
-            if (is_moved or was_moved) and start_of(ends, first) - start_of(ends, place) <= self._most:
-                yield from ids[place:first]
-            place, was_moved = end, is_moved
+        """Chunks right before and behind pieces, in both: they have tokens of what stands there by chance."""
+        mine = [(run.mine, run.chunks, run in moved) for run in aligned.runs]
+        other = [(run.other, run.chunks, run in moved) for run in aligned.runs]
+        sides = ((aligned.mine, aligned.mine_ends, mine), (aligned.other, aligned.other_ends, other))
+        for ids, ends, equal in sides:
+            place, was_moved = aligned.common, False
+            for first, chunks, is_moved in [*sorted(equal), (len(ids), 0, False)]:
+                if (is_moved or was_moved) and start_of(ends, first) - start_of(ends, place) <= self._most:
+                    yield from ids[place:first].tolist()
+                place, was_moved = first + chunks, is_moved
 
     def row(self, row: Row) -> Row:
         """A prompt with its pieces in order, and what was between them behind them."""

@@ -5,7 +5,7 @@ A group is an application: its requests have the group's text in common. Knows c
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from quire.trace.units import Int64
 MOST_PAIRS = 2000  # that are looked at, evenly over the log
 LEAST_LOST = 0.02  # of a prompt's tokens
 LEAST_PAIRS = 4  # of an application that differ in one way
+MOSTLY = 0.5  # of an application's pairs: what they are beside is the same one
 STATIC = 0.5  # of the pairs whose changed text is followed by one and the same
 
 
@@ -92,28 +93,37 @@ class Pairs:
         """All of the log: by application, and at last those of no application that has several."""
         wanted = self.has_lost()
         looked = wanted[np.linspace(0, len(wanted) - 1, min(len(wanted), MOST_PAIRS)).astype(np.int64)]
-        of = np.full(len(self.log), -1, np.int64)
-        applications = list(Applications(self.log).of(looked))
-        for number, members in enumerate(applications):
-            of[members] = number
+        pairs = [pair for request in looked.tolist() if (pair := self.pair_of(request)) is not None]
+        of = self._applications(looked, pairs)
         by_change: dict[Change, dict[int, list[Pair]]] = defaultdict(lambda: defaultdict(list))
-        for request in looked.tolist():
-            pair = self.pair_of(request)
-            if pair is not None:
-                if of[request] < 0:  # of none: then of that of what it is beside
-                    of[request] = of[pair.other]
-                by_change[pair.change][int(of[request])].append(pair)
-        applications = [np.flatnonzero(of == number) for number in range(len(applications))]
+        for pair in pairs:
+            by_change[pair.change][int(of[pair.request])].append(pair)
         groups = []
         for change, found in by_change.items():
             kept: list[Group] = []
             for number, inner in found.items():
                 if number >= 0 and len(inner) >= LEAST_PAIRS:
-                    kept += self._group(change, inner, applications[number], looked)
+                    kept += self._group(change, inner, np.flatnonzero(of == number), looked)
             rest = [pair for number, inner in found.items() if number < 0 or len(inner) < LEAST_PAIRS for pair in inner]
             others = np.setdiff1d(looked, np.concatenate([looked[:0], *(group.members for group in kept)]))
             groups += kept + self._group(change, rest, np.union1d(others, [pair.other for pair in rest]), looked)
         return groups
+
+    def _applications(self, looked: Int64, pairs: list[Pair]) -> Int64:
+        """Numbers of all requests; -1: of none. What lost text of another application belongs to that one."""
+        of = np.full(len(self.log), -1, np.int64)
+        beside: dict[int, list[int]] = defaultdict(list)  # the applications of what is beside its requests
+        for number, members in enumerate(Applications(self.log).of(looked)):
+            of[members] = number
+        for pair in pairs:
+            if of[pair.request] < 0:
+                of[pair.request] = of[pair.other]
+            beside[int(of[pair.request])].append(int(of[pair.other]))
+        for number, others in sorted(beside.items(), key=lambda one: len(one[1])):  # the smallest first
+            home, count = Counter(others).most_common(1)[0]
+            if number >= 0 and home not in (-1, number) and count > MOSTLY * len(others):
+                of[of == number] = home
+        return of
 
     def _group(self, change: Change, pairs: list[Pair], members: Int64, looked: Int64) -> list[Group]:
         """One, if what follows the change stays."""

@@ -16,6 +16,7 @@ from quire.insight.findings.pairs import Pair, Pairs
 from quire.trace.units import Int64
 
 DRIFT = "drift"
+LEARNED = 500  # pairs, at least, that an order is learned from
 MOST_TIMES = 2  # as long as it was: then a history is cut
 
 
@@ -51,6 +52,8 @@ class Repairs:
     def _one_way(self, requests: list[int]) -> Spellings | PieceOrder:
         """Learned from these and the prompts that have most of what they lost."""
         made = Spellings if self._kind == DRIFT else PieceOrder
+        if made is PieceOrder:  # of few pieces, some tell the order of all
+            requests = requests[:: max(len(requests) // LEARNED, 1)]
         others = ((request, self._pairs.predecessor(request)) for request in requests)
         return made((self._pairs.beside(*both, self._change).aligned for both in others), self._short)
 

@@ -19,7 +19,7 @@ LEAST_SPLIT = 0.1  # of an application's prompt tokens
 LEAST_SHARE = 0.01  # of all requests
 MOST_APPLICATIONS = 5
 AT_ONCE, LATEST = 0.1, 300.0  # seconds between a request and its last retry: sooner they are samples of one prompt
-MOST_TRIES, LEAST_RETRIES = 8, 0.03
+MOST_TRIES, LEAST_RETRIES, LEAST_SHARE_AGAIN = 8, 8, 0.03  # of one prompt; of all, and of all requests
 SPAN = 20  # a log is so many times as long as its retries take: else what is popular comes again as soon
 MOSTLY = 0.7  # of what comes again comes as retries do
 PARTS = {
@@ -110,7 +110,7 @@ def retries(log: PromptLog) -> list[Finding]:
     sent &= (np.bincount(begins[sent], minlength=most) >= MOSTLY * np.bincount(begins[again], minlength=most))[begins]
     again &= np.isin(begins, begins[sent])
     count = int(sent.sum())
-    if count < max(LEAST_REQUESTS, LEAST_RETRIES * len(log)):
+    if count < max(LEAST_RETRIES, LEAST_SHARE_AGAIN * len(log)):
         return []
     after = float(np.median(gaps[sent]))
     which = order[1:][sent]
