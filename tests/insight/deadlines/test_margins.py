@@ -68,6 +68,7 @@ def test_few_are_taken_for_the_beginning_of_a_tail() -> None:
         passed.append(dice.expovariate(1.0) > quantile(found, 0.99))
     assert 0.004 < sum(passed) / 2000 < 0.0145 < 1 / 60
     assert quantile([float(nth) for nth in range(1000)], 0.9) == 900.0
+    assert quantile([float(nth) for nth in range(100)], 0.99) > 100.0, "the largest alone is too little to go by"
     assert Margins(0.99, Clock()).margin(1) == pytest.approx(FIRST * 1.54, rel=0.01)
 
 
