@@ -42,6 +42,11 @@ class Queued(NamedTuple):
     slots: tuple[int, ...]  # and that they need, by group
 
 
+class _PlacedVerdict(NamedTuple):
+    place: QueuePlace
+    verdict: DoorVerdict
+
+
 class _OpenRun(NamedTuple):
     run: Run
     bound: OpenBound
@@ -89,6 +94,14 @@ class DeadlineSide:
             self.holds.give_back(run)
             raise
 
+    def quote(self, run: Run, prepared: Prepared, tenant: str | Together | None, wanted: TokenDeadline) -> DoorVerdict:
+        """What the door would say to a run that comes now. Nothing is held, and nothing counted."""
+        now = self._clock()
+        asked = now if wanted.asked is None else wanted.asked
+        (probe,) = self._cache.probe([prepared])
+        run.expected = self._expected(prepared, len(run.prompt) if self.holds.has_room(probe) else 0)
+        return self._verdict(run, tenant, wanted.seconds, asked, now).verdict
+
     def _expected(self, prepared: Prepared, usable: int) -> ExpectedWork:
         """What a prompt costs of which so many leading tokens may be reused."""
         (probe,) = self._cache.probe([prepared])
@@ -96,6 +109,21 @@ class DeadlineSide:
         return ExpectedWork(prompt_work(start, len(prepared.request.tokens), probe.onboard_bytes), probe.slots_now)
 
     def _decide(self, run: Run, tenant: str | Together | None, limit: float, asked: float, now: float) -> None:
+        assert run.expected is not None
+        place, verdict = self._verdict(run, tenant, limit, asked, now)
+        if not verdict.accepted:
+            self.door.refuse(verdict)
+            raise _too_late(verdict, limit)
+        own = run.expected.work
+        self.door.push_back(place.behind, own, place.standing)
+        bound = self.door.enter(verdict, asked, now, limit)
+        run.times.bound = bound.latest or 0.0
+        self._open[run] = _OpenRun(run, bound, own.tokens)
+
+    def _verdict(
+        self, run: Run, tenant: str | Together | None, limit: float, asked: float, now: float
+    ) -> _PlacedVerdict:
+        """The door's, and where the run would stand; in its own place, or behind those that it would make late."""
         assert run.expected is not None
         own = run.expected.work
         run.deadline = asked + limit
@@ -105,13 +133,7 @@ class DeadlineSide:
             run.deadline = max(run.deadline, *(one.run.deadline for one in self._open.values())) + 1e-6
             place, pages = self._place(run, tenant)
             verdict = self.door.verdict(own, pages, place, now - asked, limit)._replace(others=True)
-        if not verdict.accepted:
-            self.door.refuse(verdict)
-            raise _too_late(verdict, limit)
-        self.door.push_back(place.behind, own, place.standing)
-        bound = self.door.enter(verdict, asked, now, limit)
-        run.times.bound = bound.latest or 0.0
-        self._open[run] = _OpenRun(run, bound, own.tokens)
+        return _PlacedVerdict(place, verdict)
 
     def _push_back(self, run: Run, tenant: str | Together | None) -> None:
         """One without a deadline goes before those whose deadline is far."""

@@ -7,7 +7,7 @@ from typing import Any
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from quire.events import Keys
-from quire.fleet.fleet_work import FleetWork, LookAt
+from quire.fleet.fleet_work import AskQuote, FleetWork, LookAt
 from quire.fleet.on_ray.open_books import add_book
 from quire.fleet.worker_book import LEAST, SHARE, RankWeights, WorkerAddress, WorkerBook
 
@@ -47,7 +47,7 @@ class IndexRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types here
         """One after the other, the best first; the best counts as having it, until Ray says who does."""
         by_name = {one.replica_id.unique_id: one for one in candidate_replicas}
         asked = None if pending_request is None or not pending_request.args else pending_request.args[0]
-        if isinstance(asked, LookAt):
+        if isinstance(asked, LookAt | AskQuote):
             return [[by_name[asked.worker]]] if asked.worker in by_name else []
         work = _work(pending_request)
         if work is None or work.ticket is None:
