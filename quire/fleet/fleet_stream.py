@@ -125,10 +125,11 @@ class FleetStream:
         """Ask one worker; False: it is gone, ask another. What is wrong with the request is raised."""
         self._came, passed = [0] * len(self.answers), self._passed
         work = self._begun()
+        soon = None if work.begun or work.ttft is None else max(work.ttft, self._limits.quote_seconds)
         self._call = self._caller(work)
         self._messages = aiter(self._call)
         try:
-            first = await self._next(None if work.begun else work.ttft)  # later than that is too late in any case
+            first = await self._next(soon)  # later than that is too late in any case
         except WorkerLost as error:
             self._lose(error)
             return False
