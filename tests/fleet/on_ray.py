@@ -25,6 +25,7 @@ import statistics
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ from quire.core.outside.writer import Writer
 from quire.engine import Sampling, TooLate
 from quire.events import Publisher
 from quire.fleet.fleet_stream import FleetLimits
-from quire.fleet.fleet_work import AskQuote, FleetWork, WorkerQuote, WorkRefused
+from quire.fleet.fleet_work import AskQuote, FleetWork, WorkerLost, WorkerQuote, WorkRefused
 from quire.fleet.on_ray.launch import RayFleet
 from quire.fleet.worker_book import WorkerAddress, WorkerBook
 from quire.fleet.worker_quotes import WorkerQuotes
@@ -295,12 +296,20 @@ async def quotes(options: argparse.Namespace) -> bool:
     await asyncio.sleep(1)
     work = FleetWork(np.array(words(dice, 60), np.int32), Sampling(), PLAIN, ttft=20.0)
     back = [len(await every.of(work, 20.0)) for _ in range(5)]
-    print(f"it goes on: {back} quotes")
+    print(f"it goes on: {back} quotes", flush=True)
     seen.append(back[-1] == 3)
     os.kill(pids(fleet)[busy], signal.SIGKILL)
+    try:  # Ray learns of it later
+        await fleet.quote(AskQuote(busy, work))
+        seen.append(False)
+    except WorkerLost as lost:
+        print(f"the killed one: {lost}", flush=True)
     got = await timely(6)
     print(f"one killed: {[round(seconds, 2) for _, seconds in got]} s; left in the table: {loads(fleet)}")
     seen.append(busy not in {who for who, _ in got} and not loads(fleet))
+    with suppress(WorkerLost):  # asked once more, when it is known
+        await fleet.quote(AskQuote(busy, work))
+        seen.append(False)
     try:
         await timely(1, 1e-4)
         seen.append(False)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,8 @@ def test_nobody_is_in_time_and_one_refusal_has_the_least_bound() -> None:
             "with a margin, and w2's would be 1,120,000"
         )
         assert some.chosen == ["w1"], "who refuses is the one that would have been the soonest, and counts it"
-        counts = [llm.loop.call(lambda engine: engine.deadlines.door.counts.num_refused) for llm in some.llms.values()]
+        sides: list[Any] = [llm.loop.engine.deadlines for llm in some.llms.values()]
+        counts = [side.door.counts.num_refused for side in sides]
         assert counts == [0, 1, 0]
         some.until_idle()
 
@@ -126,9 +128,10 @@ def test_a_worker_that_hangs_holds_nobody_up_and_nothing_is_left_with_it() -> No
             for nth in range(6):
                 assert ask(some, seed=nth).status == 200
             assert "w0" not in some.chosen and some.quoted.count("w0") == 6
-            calls = list[str]()
-            some.llms["w0"].loop.engine.quote = lambda *_, **__: calls.append("called late")  # type: ignore[method-assign,assignment,func-returns-value]
-        del some.llms["w0"].loop.engine.quote
+            engine: Any = some.llms["w0"].loop.engine
+            calls = list[Any]()
+            engine.quote = lambda *given, **_: calls.append(given)
+        del engine.quote
         assert not calls, "what was asked while it hung is not asked any more"
         for _ in range(3):  # it answers again, and is waited for
             assert ask(some).status == 200
@@ -216,7 +219,7 @@ def test_an_engine_says_what_it_would_say() -> None:
         loop = some.llms["w0"].loop
         cost(some, w0=0.01)
         for ttft in (1000.0, 1e-6):
-            verdict = loop.call(lambda engine, ttft=ttft: engine.quote(PROMPT, Sampling(max_tokens=2), ttft=ttft))
+            verdict = loop.call(partial(Engine.quote, tokens=PROMPT, sampling=Sampling(max_tokens=2), ttft=ttft))
             try:
                 loop.submit(PROMPT, Sampling(max_tokens=2), ttft=ttft).wait()
                 assert verdict.accepted

@@ -257,7 +257,7 @@ class DeadlineSide:
         self.holds.give_back(run)
         for answer in run.answers:
             if answer.finish in ("eos", "stop", "length"):
-                self.door.lengths.note(len(answer.tokens))
+                self.door.lengths.note(len(answer.tokens), cut=answer.finish == "length")
 
 
 def _too_late(verdict: DoorVerdict, limit: float) -> TooLate:

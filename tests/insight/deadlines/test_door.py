@@ -153,9 +153,19 @@ def test_how_long_answers_are() -> None:
     assert lengths.left(3, 100) == 97, "as long as it may be"
     for length in [10] * FEWEST + [50] * FEWEST:
         lengths.note(length)
-    assert lengths.left(0, 100) == 30 and lengths.left(10, 100) == 40 and lengths.left(0, 20) == 20
+    found = [lengths.left(made, most) for made, most in ((0, 100), (10, 100), (0, 20), (0, 10), (20, 40))]
+    assert found == pytest.approx([30, 40, 15, 10, 20])
     assert lengths.left(50, 100) == 50, "longer than any"
     for _ in range(KEPT):
         lengths.note(7)
-    assert lengths.left(0, 100) == 7 and len(lengths._sorted) == KEPT
+    assert lengths.left(0, 100) == pytest.approx(7) and len(lengths._kept) == KEPT
+    for _ in range(KEPT):
+        lengths.note(4, cut=True)
+    assert lengths.left(0, 4) == 4 and lengths.left(0, 100) == 100, "nobody knows how long they would have been"
+    for _ in range(KEPT // 2):
+        lengths.note(20)
+    assert lengths.left(0, 100) == pytest.approx(20), "those that were cut at 4 say nothing about what comes behind"
+    for _ in range(KEPT // 4):
+        lengths.note(2)
+    assert lengths.left(0, 100) == pytest.approx(2 / 4 + 20 * 3 / 4)
     assert lengths.turns([], 3, 0) == 0.0 and lengths.turns([RunningAnswer(0, 9, 1)], 0, 0) == 0.0
