@@ -132,6 +132,7 @@ class FleetStream:
             first = await self._next(soon)  # later than that is too late in any case
         except WorkerLost as error:
             self._lose(error)
+            self._check_time()
             return False
         match first:
             case Taken(worker, bound):
@@ -148,6 +149,13 @@ class FleetStream:
                 self._lose(WorkerLost(text))
                 return False
         raise RunFailed(f"a worker began with {type(first).__name__}")
+
+    def _check_time(self) -> None:
+        """No worker has said anything, and the time for a first token is over."""
+        ttft, passed = self._work.ttft, self._passed
+        if ttft is not None and passed > ttft and not any(self._seen):
+            fact, cure = "no worker has said in that time that it can", "ask again later, or with more time"
+            raise TooLate(say(f"a first token within {ttft:g} s", fact, cure), passed, ttft)
 
     def _ask_another(self, text: str, worker: str, bound: float) -> None:
         """This one would be too late. When all have said so, or enough, the least of their bounds is the answer."""

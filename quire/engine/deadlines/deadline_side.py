@@ -44,6 +44,7 @@ class Queued(NamedTuple):
 
 class _PlacedVerdict(NamedTuple):
     place: QueuePlace
+    pages: int  # that it needs
     verdict: DoorVerdict
 
 
@@ -110,12 +111,12 @@ class DeadlineSide:
 
     def _decide(self, run: Run, tenant: str | Together | None, limit: float, asked: float, now: float) -> None:
         assert run.expected is not None
-        place, verdict = self._verdict(run, tenant, limit, asked, now)
+        place, pages, verdict = self._verdict(run, tenant, limit, asked, now)
         if not verdict.accepted:
             self.door.refuse(verdict)
             raise _too_late(verdict, limit)
         own = run.expected.work
-        self.door.push_back(place.behind, own, place.standing)
+        self.door.push_back(own, pages, place)
         bound = self.door.enter(verdict, asked, now, limit)
         run.times.bound = bound.latest or 0.0
         self._open[run] = _OpenRun(run, bound, own.tokens)
@@ -133,15 +134,15 @@ class DeadlineSide:
             run.deadline = max(run.deadline, *(one.run.deadline for one in self._open.values())) + 1e-6
             place, pages = self._place(run, tenant)
             verdict = self.door.verdict(own, pages, place, now - asked, limit)._replace(others=True)
-        return _PlacedVerdict(place, verdict)
+        return _PlacedVerdict(place, pages, verdict)
 
     def _push_back(self, run: Run, tenant: str | Together | None) -> None:
         """One without a deadline goes before those whose deadline is far."""
         assert run.expected is not None
         far = [one for one in self._open.values() if one.run.deadline > run.deadline]
         if far and self.door.costs.ready:
-            place, _ = self._place(run, tenant)
-            self.door.push_back(place.behind, run.expected.work, place.standing)
+            place, pages = self._place(run, tenant)
+            self.door.push_back(run.expected.work, pages, place)
 
     def _place(self, run: Run, tenant: str | Together | None) -> tuple[QueuePlace, int]:
         """What is ahead of it and behind; and pages that it needs, of the group that lacks most."""
