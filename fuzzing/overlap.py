@@ -12,6 +12,7 @@ import numpy as np
 from fuzzing.background import WORDS
 from fuzzing.compare import same
 from fuzzing.engine import Engine
+from fuzzing.oracle.pending import all_rides
 from fuzzing.oracle.state import Row
 from fuzzing.world import build
 from fuzzing.world.plain import Closing, Identity, SetbackFacts
@@ -102,8 +103,10 @@ class FlightTrial:
         """A step in flight fails, and those behind it."""
         for subject in self.subjects:
             subject.engine.crash(nth)
-        for _, _, _, _, lost in self.do("crash", nth):
+        sharers = {row.ask.name for row, *_ in all_rides(self.oracle.model)}
+        for _, name, _, _, lost in self.do("crash", nth):
             self.reached["sequence lost in flight" if lost else "sequence taken back"] += 1
+            self.reached["sharer taken back"] += name in sharers and not lost
 
 
 def coming(row: Row, start: int, end: int) -> list[int]:
