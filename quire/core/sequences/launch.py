@@ -19,6 +19,7 @@ from quire.core.sequences.sharers import let_go_of_failed, with_landing
 from quire.core.sequences.suspend import suspended
 from quire.core.state.claim import Promise
 from quire.core.state.registry import LaunchedStep, Registry
+from quire.core.state.sequence import Sequence
 
 
 class _Ran(NamedTuple):

@@ -244,7 +244,7 @@ class LaunchedSteps:
         return ends
 
     def get_off(self, rows: set[int]) -> None:
-        """These rows share nothing any more that is being computed; such as have ended stay in the steps they are in."""
+        """These rows share nothing any more that is being computed; those that have ended stay in their steps."""
         self.coming = [ride for ride in self.coming if ride.row not in rows]
         self.busy = bool(self.steps or self.coming)
         live = self.shared_ends().keys() & rows - self.ending.keys()
