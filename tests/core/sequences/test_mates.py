@@ -238,22 +238,23 @@ def test_the_last_that_shares_with_one_that_has_ended_keeps_its_pages(store: Sto
 
 
 def test_a_sharer_of_one_that_shares_what_fails(store: StoreName) -> None:
-    """It has all that the failed step computes from another, and shares only what is to come behind it."""
-    cache = sharing(store)
-    (same,) = start(cache, begins("x", 9))
-    before = cache.launch()
-    one, first = flying(cache, length=12)
-    with cache.claim([begins("b", 12, 9), begins("c", 12, 9)]) as claims:
-        assert [claim.start for claim in claims] == [12, 12]
+    """The failed step computes nothing of it: it shares what is to come behind that, of one that goes back."""
+    cache = sharing(store, slots=64)
+    (one,), (same,) = start(cache, begins("a", 17)), start(cache, begins("x", 17))
+    before, first = cache.launch([same]), cache.launch([one])
+    with cache.claim([begins("b", 16, 9), begins("c", 16, 9)]) as claims:
+        assert [claim.start for claim in claims] == [16, 16]
         cache.commit(before)
         two, three = cache.admit(claims).sequences
     check(cache)
-    assert (two.computed, two.ran, three.computed, three.start) == (8, 21, 8, 20)
+    assert (two.computed, two.ran, three.computed, three.start) == (0, 25, 16, 24)
     told = [(back.holder, back.start, back.lost) for back in cache.fail(first)]
-    assert told == [(one, 8, False), (two, 8, False), (three, 8, False)]
+    assert told == [(one, 0, False), (two, 0, False), (three, 16, False)]
     check(cache)
     goes_on(cache, one, two, three)
-    assert same.computed == 9
+    cache.release([one, two, three, same])
+    check(cache)
+    assert cache.num_free() == 64
 
 
 def test_a_window_of_a_batch_is_shared_too(store: StoreName) -> None:
