@@ -155,9 +155,11 @@ def test_sharers_of_sharers_go_too(store: StoreName) -> None:
     (three,) = start(cache, Request("c", np.append(seq(0, 12), seq(500, 9))))
     assert (two.start, three.start) == (12, 20)
     check(cache)
-    told = [(back.holder, back.start, back.lost) for back in cache.fail(first)]
-    assert told == [(one, 0, False), (two, 0, False), (three, 0, False)]
-    check(cache)
+    with cache.claim([Request("d", np.append(seq(0, 12), seq(500, 9)))]) as claims:
+        assert claims[0].start == 20
+        told = [(back.holder, back.start, back.lost) for back in cache.fail(first)]
+        assert told == [(one, 0, False), (two, 0, False), (three, 0, False), (claims[0], 0, False)]
+        check(cache)
     assert cache.open_steps() == [] and second.number == 1
     assert not {*one.pages()} & {*two.pages()} and not {*two.pages()} & {*three.pages()}
     goes_on(cache, one, two, three)
@@ -249,6 +251,19 @@ def test_an_owner_that_loses_a_page_loses_its_sharers(store: StoreName) -> None:
     check(cache)
     assert (one.computed, two.computed) == (0, 0)
     goes_on(cache, one, two)
+
+
+def test_a_sharer_that_has_ended_stays_busy_until_its_step_is_closed(store: StoreName) -> None:
+    cache = sharing(store)
+    one, first = flying(cache)
+    cache.release(sharer(cache))
+    cache.lose(0, [int(one.slots()[1])])
+    check(cache)
+    assert cache.num_free() == 32 - 3 - 1
+    cache.commit(first)
+    check(cache)
+    assert cache.num_free() == 32 - 3
+    goes_on(cache, one)
 
 
 def test_a_lost_pending_page_is_lost_to_all(store: StoreName) -> None:
