@@ -62,8 +62,8 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--each", type=numbers, default=[2, 1], help="prompts of each length in a round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=330, help="no round is begun that would end after them")
-    parser.add_argument("--host-gb", type=float, default=10.0, help="host memory of one way: all prompts of a round")
-    parser.add_argument("--disk-gb", type=float, default=14.0, help="disk of one way, of those that are bounded")
+    parser.add_argument("--host-gb", type=float, default=8.0, help="host memory of one way: all prompts of a round")
+    parser.add_argument("--disk-gb", type=float, default=10.0, help="disk of one way, of those that are bounded")
     parser.add_argument("--wait", type=float, default=60.0, help="seconds that a request may wait for its pages")
     parser.add_argument("--folder", type=Path, help="on the disk to be measured (default: in $KIT)")
     parser.add_argument("--part", choices=["write", "read"], help=argparse.SUPPRESS)
@@ -165,6 +165,7 @@ def read(way: str, args: Any) -> None:
     reply(started=round(time.time() - begin, 1), warm=first_token(llm, all_texts[0]))
     for line in sys.stdin:
         reply(**first_token(llm, all_texts[int(line)]))
+    core(llm).shutdown()  # or vLLM's host cache stays in /dev/shm
     leave()
 
 
@@ -258,15 +259,23 @@ def disk_speed(folder: Path, threads: int) -> float:
     return round(size / took / 1e9, 2)
 
 
+def free_host(since: float) -> None:
+    """Host caches that vLLM has left in /dev/shm: their processes have ended."""
+    for path in Path("/dev/shm").glob("vllm_offload_*.mmap"):
+        if path.stat().st_mtime >= since:
+            path.unlink()
+
+
 def run_round(ways: Sequence[str], args: Any, words: Sequence[str], number: int) -> list[dict[str, Any]]:
     """Writers, then readers, asked in turn; each round begins with another way."""
     shutil.rmtree(args.folder, ignore_errors=True)
     args.folder.mkdir(parents=True)
-    args.round = number
+    args.round, begin = number, time.time()
     writers = [Process(way, "write", words, number) for way in ways if way != "new"]
     for one in writers:
         tell(disk="written", round=number, way=one.way, **one.answer() | one.answer())
         one.end()
+    free_host(begin)
     speeds = {f"threads_{count}": disk_speed(args.folder, count) for count in (1, 16)}
     tell(disk="itself", round=number, gb_per_s=speeds)
     left = {one.way: give_up_memory(args.folder / one.way) for one in writers}
@@ -283,6 +292,7 @@ def run_round(ways: Sequence[str], args: Any, words: Sequence[str], number: int)
             found.append(told)
     for one in readers:
         one.end()
+    free_host(begin)
     shutil.rmtree(args.folder)
     return found
 
