@@ -213,7 +213,10 @@ def cut_row(registry: Registry, sequence: Sequence, cut: int, shared: int, end: 
     """It goes on from block `cut`, or behind `end`, which steps in flight compute; what others may read behind that,
     pending pages up to `shared` among it, it computes itself. False: no room, or windows have left what is read."""
     setup, row = registry.setup, sequence.row
-    if setup.bounded or setup.store.recut(row, cut, shared // setup.block_size) < 0:
+    if setup.bounded:
+        return False
+    taken = setup.store.recut(row, cut, shared // setup.block_size) if shared else setup.store.recut(row, cut)
+    if taken < 0:
         return False
     if end > sequence.computed:
         setup.store.hand_out(row, end)
