@@ -71,8 +71,9 @@ class LogFile:
 
     @property
     def again(self) -> bool:
-        """Whether it can be read a second time."""
-        return self.path != STDIN
+        """Whether it can be read a second time: no pipe can."""
+        path = Path(self.path)
+        return self.path != STDIN and (path.is_file() or not path.exists())
 
     def prompts(
         self, lines: Collection[int] | None = None, passed: Callable[[int], None] | None = None

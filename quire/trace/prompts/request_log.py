@@ -122,7 +122,7 @@ def _plain(prompt: Any) -> list[str | list[int] | Int32 | Talk]:
         return [_text(prompt)]
     if not isinstance(prompt, list) or not prompt:
         raise Wrong(f"its prompt is {kind_of(prompt)}", "give text, token ids, or a list of them")
-    if type(prompt[0]) is int:
+    if type(prompt[0]) in (int, float, bool):
         return [_ids(prompt)]
     return [_text(one) if isinstance(one, str) else _ids(one) for one in prompt]
 
@@ -132,7 +132,8 @@ def _ids(prompt: Any) -> list[int]:
         raise Wrong(f"a prompt is {kind_of(prompt)}", f"give 1 to {LONGEST} token ids")
     for token in prompt:
         if type(token) is not int or not 0 <= token < 1 << 31:
-            raise Wrong(f"a token id is {kind_of(token)} out of range", "token ids are whole numbers from 0 on")
+            what = shown(token, 40) if type(token) in (int, float) else kind_of(token)
+            raise Wrong(f"a token id is {what}", "token ids are whole numbers from 0 to 2147483647")
     return prompt
 
 
