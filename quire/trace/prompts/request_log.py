@@ -33,6 +33,7 @@ from quire.trace.read.lines import LONGEST, Wrong
 from quire.trace.record.trace_writer import is_reason
 from quire.trace.units import Int32, shown
 
+MOST_PROMPTS = 1 << 16  # of one line
 _ANYBODY = Scope()
 _TEMPLATE_SWITCHES = ("add_generation_prompt", "continue_final_message")
 
@@ -122,6 +123,9 @@ def _plain(prompt: Any) -> list[str | list[int] | Int32 | Talk]:
         return [_text(prompt)]
     if not isinstance(prompt, list) or not prompt:
         raise Wrong(f"its prompt is {kind_of(prompt)}", "give text, token ids, or a list of them")
+    if len(prompt) > MOST_PROMPTS and type(prompt[0]) is not int:
+        fact = f"it has {len(prompt):,} prompts, and a line may have {MOST_PROMPTS:,}"
+        raise Wrong(fact, "write one request per line")
     if type(prompt[0]) in (int, float, bool):
         return [_ids(prompt)]
     return [_text(one) if isinstance(one, str) else _ids(one) for one in prompt]
