@@ -29,7 +29,7 @@ def fuzz(seed: int, stores: tuple[StoreName, ...], operations: int, mix: str = "
 @pytest.mark.long
 @pytest.mark.parametrize(("mix", "seed"), [("full", 14), ("mixed", 18)])
 def test_many_operations(mix: str, seed: int) -> None:
-    report = fuzz(seed, ("compiled",), cases(1_500, 50_000), mix)
+    report = fuzz(seed, ("compiled",), cases(2_500, 50_000), mix)
     setback = "sequence set back" if mix == "full" else "sequence lost"
     rare = ["copy", "onboard", "offload", "exchange", "failed move", setback, "claim set back", "refused for slots"]
     rare += ["state written inside a step", "page of another group evicted"] if mix == "mixed" else []
