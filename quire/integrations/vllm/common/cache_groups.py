@@ -156,8 +156,9 @@ def check_engine(parallel: Any, speculative: Any, role: str) -> None:
         if getattr(parallel, name, 1) > 1:
             fact = "pages are kept per rank, and all ranks must have the same blocks"
             raise InputError(say(f"{name} {getattr(parallel, name)}", fact, "use tensor_parallel_size"))
-    if speculative is not None and speculative.method not in NO_DRAFT_LAYERS | DRAFT_LAYERS:
-        fact = f"nobody has looked at what its layers keep; known are {', '.join(sorted(NO_DRAFT_LAYERS | DRAFT_LAYERS))}"
+    known = sorted(NO_DRAFT_LAYERS | DRAFT_LAYERS)
+    if speculative is not None and speculative.method not in known:
+        fact = f"nobody has looked at what its layers keep; known are {', '.join(known)}"
         raise InputError(say(f"speculative decoding by {speculative.method}", fact, "draft by one of these"))
     if role != "kv_both":
         fact = "it stores what it will load itself"
