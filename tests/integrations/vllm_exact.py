@@ -39,7 +39,7 @@ ALL = (
     "--model llama --requests 100 --abort --async-scheduling --seed 8 --fault late",
     "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 160 --fault region",
     "--model llama --requests 100 --abort --async-scheduling --seed 8 --fault region",
-    "--model llama --requests 60 --ngram --seed 9 --events",
+    "--model llama --requests 60 --draft ngram --seed 9 --events",
     "--model llama --requests 40 --tp 2 --seed 10",
     "--model smollm2 --requests 24 --seed 11 --device-blocks 24",
     "--model gemma3 --requests 60 --async-scheduling --device-blocks 64 --seed 12",
@@ -103,6 +103,11 @@ def compare(words: list[str], at: Path, runs: dict[str, dict[str, Any]]) -> bool
         f"cached tokens {before} -> {after}, preemptions {plain['preemptions']} and {ours['preemptions']}, "
         f"{plain['seconds']:.0f} and {ours['seconds']:.0f} s, {ours['groups']} groups"
     )
+    drafts = [(made, ours["drafts"][at]) for at, made in plain["drafts"].items() if at in ours["drafts"]]
+    if drafts:
+        others = sum(one != other for one, other in drafts)
+        taken = [run["metrics"].get("vllm:spec_decode_num_accepted_tokens", 0) for run in (plain, ours)]
+        print(f"    {len(drafts)} drafts in both, {others} differ, {taken[0]:.0f} and {taken[1]:.0f} tokens accepted")
     print(
         "   ",
         {name: int(number) for name, number in sorted(ours["counts"].items()) if "seconds" not in name},
