@@ -1,7 +1,7 @@
-"""Starts the scripts and prints what they found: drive smoke | exact | tool | perf | anchor, after env.sh.
+"""Starts the scripts and prints what they found: drive smoke | exact | tool | perf | disk | anchor, after env.sh.
 
-Each script is a process with a time limit. Words after perf and anchor that are not theirs go to the script. Leaves
-$OUT/results.jsonl and $OUT/logs.tar.gz. Ends with 1 when a script failed; answers that differ are only told.
+Each script is a process with a time limit. Words after perf, disk and anchor that are not theirs go to the script.
+Leaves $OUT/results.jsonl and $OUT/logs.tar.gz. Ends with 1 when a script failed; answers that differ are only told.
 """
 
 from __future__ import annotations
@@ -191,9 +191,17 @@ def perf(args: argparse.Namespace, kit: Path) -> bool:
     return sum(not Job(name, script("perf", *words), args.limit).wait() for name, words in plan) == 0
 
 
+def disk(args: argparse.Namespace, kit: Path) -> bool:
+    """First tokens of prompts that lie on disk only: Quire, vLLM's tiers, none."""
+    return Job("disk", script("disk_first_token", *backend(kit), *args.words), args.limit).wait()
+
+
 def anchor(args: argparse.Namespace, kit: Path) -> bool:
     """vLLM alone on the rows of benchmarks/gpu_engine.py."""
     return Job("anchor", script("anchor", *backend(kit), *args.words), args.limit).wait()
+
+
+VERBS = {one.__name__: one for one in (smoke, exact, tool, perf, disk, anchor)}
 
 
 def options() -> argparse.ArgumentParser:
@@ -208,8 +216,9 @@ def options() -> argparse.ArgumentParser:
     one.add_argument("--pairs", type=int, default=1, help="rounds, in which connectors take turns")
     one.add_argument("--connectors", default=",".join(CONNECTORS))
     one.add_argument("--limit", type=float, default=280, help="seconds of one engine")
-    other = verbs.add_parser("anchor", help=anchor.__doc__)
-    other.add_argument("--limit", type=float, default=280, help="seconds")
+    for other, limit in ((disk, 420), (anchor, 280)):
+        more = verbs.add_parser(other.__name__, help=other.__doc__)
+        more.add_argument("--limit", type=float, default=limit, help="seconds")
     return parser
 
 
@@ -217,14 +226,14 @@ def main() -> None:
     if "KIT" not in os.environ:
         raise SystemExit("first: . ~/quire-kit/quire/benchmarks/vllm_gpu/env.sh")
     args, words = options().parse_known_args()
-    if words and args.verb not in ("perf", "anchor"):
+    if words and args.verb not in ("perf", "disk", "anchor"):
         raise SystemExit(f"{args.verb} takes no {' '.join(words)}")
     args.words, begin, kit = words, time.time(), Path(os.environ["KIT"])
     out = Path(os.environ.setdefault("OUT", str(kit / "out")))
     for folder in (kit / "logs", out):
         folder.mkdir(parents=True, exist_ok=True)
     try:
-        good = {"smoke": smoke, "exact": exact, "tool": tool, "perf": perf, "anchor": anchor}[args.verb](args, kit)
+        good = VERBS[args.verb](args, kit)
     finally:
         with tarfile.open(out / "logs.tar.gz", "w:gz") as tar:
             tar.add(kit / "logs", "logs")

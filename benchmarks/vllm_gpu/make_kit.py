@@ -33,6 +33,7 @@ SECOND = ("apache-tvm-ffi", "llguidance", "pillow", "xgrammar")  # packages that
 
 KERNELS = "vllm/_C_stable_libtorch.abi3.so"
 FLASH = "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so"
+FILES = "vllm/fs_io_C.abi3.so"  # small: how vLLM's file tier reads and writes
 LEFT_OUT = (  # beside all libraries: kernels for other GPUs, tuning tables of MoE layers, a server's pages
     "vllm/third_party/deep_gemm/",
     "vllm/third_party/fmha_sm100/",
@@ -77,10 +78,10 @@ def download(at: Path) -> None:
 
 
 def pack_python(wheel: zipfile.ZipFile, to: Path) -> None:
-    """vLLM without libraries and without what LEFT_OUT names; the same bytes whoever packs it, and when."""
+    """vLLM without libraries (but FILES) and what LEFT_OUT names; the same bytes whoever packs it, and when."""
     with lzma.open(to, "wb", preset=9) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         for name in sorted(wheel.namelist()):
-            if not name.endswith((".so", "/")) and not name.startswith(LEFT_OUT):
+            if (not name.endswith((".so", "/")) and not name.startswith(LEFT_OUT)) or name == FILES:
                 body, entry = wheel.read(name), tarfile.TarInfo(name)
                 entry.size = len(body)
                 tar.addfile(entry, BytesIO(body))

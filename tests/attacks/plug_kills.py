@@ -1,14 +1,12 @@
 """A plug, its engine stubbed: killed a thousand times at any change of its files, on a full disk, on a disk and a store
-that do not answer, and all that `plug_damage` does to its files. No wrong byte is loaded, what was durable is there,
-every job ends.
+that do not answer, and all that `plug_damage` does to its files; a quarter of the kills again over a real Redis, and
+all that `plug_redis` does to that. No wrong byte is loaded, what was durable is there, every job ends.
 
 Knows no plug: `tier_kills`, `hicache_kills` and `lmcache_kills` say which one.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,41 +16,19 @@ import numpy as np
 
 from quire.tiers.disk.fsck import examine
 from quire.tiers.disk.log.read_manifest import NAME
-from quire.tiers.shared import FolderStore
-from quire.tiers.shared.stores.file_calls import Buffers, FileCalls
 
 from ..tiers.disk.dying import DeadlyFiles, Tell, until_killed
 from ..tiers.disk.stand_ins import FullFiles
 from ..tiers.disk.test_hanging import GatedFiles
+from ..tiers.shared.redis_server import NO_REDIS
 from ..tiers.shared.test_client import GatedStore
 from .checks import Checks, within
+from .deadly_stores import make_deadly
 from .plug_damage import damage
+from .plug_redis import redis_damage, redis_for, unsteady
 from .plugged import KINDS, Key, Make, opened
 
 KILLS, TEXTS, MOST_TURNS = 1000, 60, 3000
-
-
-class DeadlyCalls(FileCalls):
-    """Calls of a shared folder by a process that dies at its nth, perhaps in the middle of it."""
-
-    def __init__(self, left: int, dice: np.random.Generator) -> None:
-        self._left, self._dice = left, dice
-
-    def write(self, number: int, data: Buffers) -> None:
-        if self._last():
-            whole = b"".join(bytes(part) for part in data)
-            super().write(number, [whole[: int(self._dice.integers(len(whole) + 1))]])
-            os.kill(os.getpid(), signal.SIGKILL)
-        super().write(number, data)
-
-    def rename(self, old: Path, new: Path) -> None:
-        if self._last():
-            os.kill(os.getpid(), signal.SIGKILL)
-        super().rename(old, new)
-
-    def _last(self) -> bool:
-        self._left -= 1
-        return self._left < 0
 
 
 def first_text(kind: str, seed: int) -> int:
@@ -60,15 +36,13 @@ def first_text(kind: str, seed: int) -> int:
     return 1000 * seed if kind == "store" else 0
 
 
-def live(plug: tuple[Make, Key], folder: Path, kind: str, seeds: Sequence[int], tell: Tell) -> None:
+def live(plug: tuple[Make, Key], folder: Path, kind: str, seeds: Sequence[int], url: str, tell: Tell) -> None:
     """Serve until it is killed; tells what is durable for certain."""
     dice, (make, key_of) = np.random.default_rng(seeds), plug
     files = DeadlyFiles(int(dice.integers(10, 300)), np.random.default_rng([*seeds, 1]))
-    engine = opened(make, folder, kind, files)
+    engine = opened(make, folder, kind, files, url)
     if engine.shared is not None:
-        shared = engine.shared.client.store
-        assert isinstance(shared, FolderStore)
-        shared._files = DeadlyCalls(int(dice.integers(1, 100)) if kind == "store" else 1000, dice)
+        make_deadly(engine.shared.client.store, int(dice.integers(1, 100)) if kind == "store" else 1000, dice)
     start = first_text(kind, seeds[0])
     for _ in range(MOST_TURNS):  # it dies long before
         first = start + int(dice.integers(TEXTS))
@@ -89,15 +63,20 @@ def live(plug: tuple[Make, Key], folder: Path, kind: str, seeds: Sequence[int], 
                 tell(None)  # from now on what was durable may go again
 
 
-def kill(plug: tuple[Make, Key], folder: Path, seed: int) -> str:
+def kind_of(seed: int, url: str) -> str:
+    """What is killed: of a store that is no folder the two that have one."""
+    return KINDS[1 + seed % 2] if url else KINDS[seed % 3]
+
+
+def kill(plug: tuple[Make, Key], folder: Path, seed: int, url: str = "") -> str:
     """One life and its end; what did not hold."""
-    kind, (make, key_of) = KINDS[seed % 3], plug
-    told = until_killed(lambda tell: live(plug, folder, kind, [seed, 0], tell))
+    kind, (make, key_of) = kind_of(seed, url), plug
+    told = until_killed(lambda tell: live(plug, folder, kind, [seed, 0], url, tell))
     for manifest in (folder / "disk").rglob(NAME):
         report = examine(manifest.parent)
         if report.damaged or report.refused:
             return f"fsck: {report.refused} {report.findings}"
-    engine = opened(make, folder, kind)
+    engine = opened(make, folder, kind, url=url)
     keys = [key_of(first_text(kind, seed) + one) for one in range(TEXTS + 6)]
     engine.load_all(keys)  # raises at a wrong byte
     durable = told[-1] if told and told[-1] is not None else []
@@ -113,18 +92,19 @@ def kill(plug: tuple[Make, Key], folder: Path, seed: int) -> str:
     return f"durable pages are lost: {missing}" if missing else ""
 
 
-def kills(plug: tuple[Make, Key], folder: Path, count: int, first: int, checks: Checks) -> None:
+def kills(plug: tuple[Make, Key], folder: Path, count: int, first: int, checks: Checks, url: str = "") -> None:
     """One after the other in one folder, which is emptied now and then."""
     wrong: dict[int, str] = {}
     for seed in range(first, first + count):
-        place = folder / f"{KINDS[seed % 3]}"
-        if why := kill(plug, place, seed):
+        place = folder / kind_of(seed, url)
+        if why := kill(plug, place, seed, url):
             wrong[seed] = why
         if seed % 24 < 3:
-            rmtree(place)
+            rmtree(place, ignore_errors=True)  # a store elsewhere has none
         if (seed - first) % 50 == 49:
             print(f"   {seed - first + 1} kills", flush=True)
-    checks.held(f"{count} kills: no wrong byte, no damage, nothing durable lost", not wrong, wrong)
+    over = f" over {url.partition(':')[0]}" if url else ""
+    checks.held(f"{count} kills{over}: no wrong byte, no damage, nothing durable lost", not wrong, wrong)
 
 
 def full(plug: tuple[Make, Key], folder: Path, checks: Checks) -> None:
@@ -183,4 +163,12 @@ def attack(make: Make, key_of: Key, folder: Path, checks: Checks) -> None:
     damage(plug, folder, checks)
     full(plug, folder / "full", checks)
     hanging(plug, folder / "hanging", checks)
-    kills(plug, folder / "kills", numbers[0] if numbers else KILLS, numbers[1] if len(numbers) > 1 else 0, checks)
+    count, first = [*numbers, KILLS, 0][:2] if len(numbers) != 1 else (numbers[0], 0)
+    kills(plug, folder / "kills", count, first, checks)
+    with redis_for(folder / "redis") as server:
+        if server is None:
+            print(f"   left out: {NO_REDIS}", flush=True)
+            return
+        redis_damage(plug, folder / "redis", server, checks)
+        unsteady(plug, folder / "redis", server, 300, checks)
+        kills(plug, folder / "redis-kills", count // 4, first, checks, server.url)

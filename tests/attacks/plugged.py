@@ -46,11 +46,12 @@ class Plugged(Protocol):
     def close(self) -> bool: ...
 
 
-Make = Callable[..., Plugged]  # folders of the disk and the store; deadline, wait, files
+Make = Callable[..., Plugged]  # folder of the disk, folder or URL of the store; deadline, wait, files
 Key = Callable[[int], Any]
 
 
-def opened(make: Make, folder: Path, kind: str, files: DeadlyFiles | None = None) -> Plugged:
-    disk, store = folder / "disk" if kind != "store" else None, folder / "store" if kind != "disk" else None
+def opened(make: Make, folder: Path, kind: str, files: DeadlyFiles | None = None, url: str = "") -> Plugged:
+    """`url`: of a store that is no folder."""
+    disk, store = folder / "disk" if kind != "store" else None, url or folder / "store" if kind != "disk" else None
     more: dict[str, Any] = {} if files is None else {"files": files}
     return make(disk, store, **more)

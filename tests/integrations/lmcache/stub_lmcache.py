@@ -39,7 +39,13 @@ class StubLMCache:
     """An L1 over a disk, a store or both; `deadline` and `wait` in seconds."""
 
     def __init__(
-        self, disk: Path | None, store: Path | None, *, deadline: float = 60.0, wait: float = 60.0, files: Any = None
+        self,
+        disk: Path | None,
+        store: Path | str | None,
+        *,
+        deadline: float = 60.0,
+        wait: float = 60.0,
+        files: Any = None,
     ) -> None:
         params: dict[str, Any] = {
             "namespace": "stub",

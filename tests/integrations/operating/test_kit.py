@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import mmap
 import random
 import re
 import struct
@@ -13,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.vllm_gpu import drive, exact, make_kit, perf, setup_kit, smoke
+from benchmarks.vllm_gpu import disk_first_token, drive, exact, make_kit, perf, setup_kit, smoke
 from benchmarks.vllm_gpu.engines import SHAPES, prompt, transfer_config
 from benchmarks.vllm_gpu.trim_fatbin import ELF, MAGIC, trim
 from quire.integrations.vllm.common.connector_options import read_options
+from quire.integrations.vllm.plugs.tier_options import read_tier_options
 from tests.integrations.vllm_engine import options as engine_options
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -59,6 +62,7 @@ def wheel_of(at: Path) -> Path:
         wheel.writestr("vllm/vllm-rs", "left out")
         wheel.writestr(make_kit.FLASH, b"flash" * 1000)
         wheel.writestr(make_kit.KERNELS, b"kernels")
+        wheel.writestr(make_kit.FILES, b"files")
     return path
 
 
@@ -72,7 +76,9 @@ def test_what_is_packed_here_is_unpacked_there(tmp_path: Path) -> None:
     setup_kit.unpack_library(flash, site / "flash.so")
     setup_kit.unpack_library(raw / "not carried.xz", site / "none.so")
     files = {file.relative_to(site).as_posix() for file in site.rglob("*") if file.is_file()}
-    assert files == {"vllm/version.py", "flash.so"} and (site / "flash.so").read_bytes() == b"flash" * 1000
+    assert (
+        files == {"vllm/version.py", make_kit.FILES, "flash.so"} and (site / "flash.so").read_bytes() == b"flash" * 1000
+    )
     size = make_kit.write_piece(tmp_path / "out", 3, [flash])
     assert sorted(file.name for file in (tmp_path / "out" / "piece3").iterdir()) == ["piece3.tar", "unpack.sh"]
     assert size == sum(file.stat().st_size for file in (tmp_path / "out" / "piece3").iterdir())
@@ -141,6 +147,43 @@ def test_connectors_get_the_same_memory() -> None:
     assert transfer_config("none", 1000, {}) is None
 
 
+def test_writer_and_reader_of_a_round_have_the_same_prompts_and_disk(tmp_path: Path) -> None:
+    words = ["--model", "tiny", "--lengths", "256,1024", "--each", "2,1", "--folder", str(tmp_path), "--disk-gb", "1"]
+    made = [disk_first_token.options().parse_args([*words, "--part", part]) for part in ("write", "read")]
+    prompts = [disk_first_token.texts(args) for args in made]
+    assert prompts[0] == prompts[1] and [len(text) for text in prompts[0]] == [256, 256, 256, 1024]
+    assert len({tuple(text) for text in prompts[0]}) == 4  # nothing of one is found for another
+    made[1].round = 1
+    assert not {tuple(text) for text in prompts[0]} & {tuple(text) for text in disk_first_token.texts(made[1])}
+    extra = {way: config["kv_connector_extra_config"] for way in disk_first_token.WAYS
+             if (config := disk_first_token.config_of(way, made[0])) is not None}  # fmt: skip
+    quire, (tier,), (fs,) = read_options(extra["quire"]), *(extra[way]["secondary_tiers"] for way in ("tier", "fs"))
+    ours = read_tier_options({name: value for name, value in tier.items() if name not in ("type", "module_path")})
+    assert (quire.disk, quire.disk_bytes, quire.wait) == (str(tmp_path / "quire"), 10**9, 60.0)
+    assert (ours.folder, ours.bytes, ours.waiting) == (str(tmp_path / "tier"), 10**9, 1.0)
+    assert fs["root_dir"] == str(tmp_path / "fs") and "new" not in extra
+    assert quire.host == extra["fs"]["cpu_bytes_to_use"] == extra["tier"]["cpu_bytes_to_use"]
+
+
+def test_first_tokens_are_summed_up_by_length_and_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OUT", str(tmp_path))
+    times = {"new": [9.0, 8.0, 10.0], "fs": [3.0, 5.0, 2.0]}
+    found = [{"disk": 256, "way": way, "ms": ms, "cached": 255 - nth, "token": 7 + (way == "fs" and nth == 1)}
+             for way, some in times.items() for nth, ms in enumerate(some)]  # fmt: skip
+    disk_first_token.tell_all(found)
+    new, fs = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert (new["median_ms"], new["least_ms"], new["n"], new["same_token"]) == (9.0, 8.0, 3, 3)
+    assert (fs["median_ms"], fs["least_ms"], fs["cached"], fs["same_token"]) == (3.0, 2.0, 253, 2)
+    file = tmp_path / "file"
+    file.write_bytes(bytes(3 * mmap.PAGESIZE))
+    with file.open("rb") as opened:
+        opened.read()
+        assert disk_first_token.resident(opened.fileno()) == 3
+    assert 0 <= disk_first_token.give_up_memory(tmp_path) <= 1
+
+
 def answer(*tokens: int, gap: float = 0.0) -> list[Any]:
     return [list(tokens), [-1.0 - gap for _ in tokens]]
 
@@ -179,4 +222,4 @@ def test_the_page_is_short_and_its_commands_are_there() -> None:
     )
     for verb in verbs:
         assert drive.options().parse_known_args([verb])[0].verb == verb
-    assert verbs == ["smoke", "exact", "tool", "perf", "anchor"]
+    assert verbs == ["smoke", "exact", "tool", "perf", "disk", "anchor"]

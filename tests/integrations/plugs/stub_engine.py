@@ -51,7 +51,7 @@ class StubEngine:
     """A host cache of some rows over a disk, a store or both; `deadline` and `wait` in seconds."""
 
     def __init__(
-        self, disk: Path | None, store: Path | None, *, deadline: float = 60.0, wait: float = 60.0, **more: Any
+        self, disk: Path | None, store: Path | str | None, *, deadline: float = 60.0, wait: float = 60.0, **more: Any
     ):
         memory = bytearray(ROWS * ROW)
         self.rows = np.frombuffer(memory, np.uint8).reshape(ROWS, ROW)

@@ -76,7 +76,13 @@ class StubSGLang:
     """A host pool over a disk, a store or both; `deadline` and `wait` in seconds. Its calls wait, as SGLang's do."""
 
     def __init__(
-        self, disk: Path | None, store: Path | None, *, deadline: float = 60.0, wait: float = 60.0, files: Any = None
+        self,
+        disk: Path | None,
+        store: Path | str | None,
+        *,
+        deadline: float = 60.0,
+        wait: float = 60.0,
+        files: Any = None,
     ) -> None:
         module, given = storage_module(), {"namespace": "stub", "deadline": deadline, "wait": wait}
         given |= {} if disk is None else {"folder": str(disk), "bytes": SLOTS * (ROW + 256)}

@@ -162,7 +162,9 @@ def test_a_full_store_is_read_and_not_written_for_a_while(tmp_path: Path) -> Non
     calls = store.calls
     assert client.put_many([name(2)], [page(2)], soon()) == [StoreMiss.FULL] and store.calls == calls
     assert client.get_many([name(1)], empty(1), soon()) == [None]
-    clock.now += FULL_PAUSE
+    clock.now += FULL_PAUSE / 2
+    assert client.put_many([name(2)], [page(2)], soon()) == [StoreMiss.FULL], "and this makes it no longer"
+    clock.now += FULL_PAUSE / 2
     assert client.takes_pages and client.put_many([name(2)], [page(2)], soon()) == [None]
 
 

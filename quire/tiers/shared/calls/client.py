@@ -88,12 +88,12 @@ class StoreClient:
 
     def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[StoreMiss | None]:
         """Send pages; None where one went, and why not elsewhere."""
-        answer: list[StoreMiss | None] | StoreMiss = StoreMiss.FULL
+        answers: list[StoreMiss | None] = [StoreMiss.FULL] * len(names)
         if self._clock() >= self._full_until:
             answer = self._call("put", deadline, lambda: self.store.put_many(names, pages, deadline))
-        answers: list[StoreMiss | None] = [answer] * len(names) if isinstance(answer, StoreMiss) else answer
-        if StoreMiss.FULL in answers:
-            self._full_until = self._clock() + FULL_PAUSE
+            answers = [answer] * len(names) if isinstance(answer, StoreMiss) else answer
+            if StoreMiss.FULL in answers:  # it says so itself: what it was not asked for makes the pause no longer
+                self._full_until = self._clock() + FULL_PAUSE
         self.tally.went(answers, (page.nbytes for page in pages))
         return answers
 
