@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 from fuzzing.ending import Last
+from fuzzing.oracle.pending import all_rides
 from fuzzing.oracle.tree import path_of
 from fuzzing.player import Player
 from fuzzing.subject import StoreName
@@ -103,8 +104,24 @@ class Choices:
                 self.player.release(name)
             asks = [self.asks.make(self.player.name("r"))]
             self.player.add([*asks, *self.alike(asks)], Budget(None, self.chunk() if self.chance(0.3) else None))
+        if self.chance(0.1):
+            self.spoil_shared()
         if self.player.shared():
             self.player.launch([*self.player.shared(), *self.some(self.player.launchable())])
+        if self.chance(0.2):
+            self.spoil_shared()
+
+    def spoil_shared(self) -> None:
+        """A step fails that computes what others share, or a page of such rows is bad."""
+        steps = [nth for nth, step in enumerate(self.player.steps) if step.rides]
+        rides = all_rides(self.trial.oracle.model)
+        if steps and self.chance(0.5):
+            self.player.crash(self.rng.choice(steps))
+        elif rides:
+            row = self.rng.choice(self.rng.choice(rides)[:2])
+            group = self.rng.randrange(self.world.num_own)
+            slots = [page.copies[0] for page in row.pages[group] if page is not None and 0 in page.copies]
+            self.player.lose(group, self.rng.sample(slots, min(1, len(slots))), 0)
 
     def take_turns(self) -> None:
         """Steps of which each is committed before the next."""

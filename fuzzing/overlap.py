@@ -12,6 +12,7 @@ import numpy as np
 from fuzzing.background import WORDS
 from fuzzing.compare import same
 from fuzzing.engine import Engine
+from fuzzing.oracle.pending import all_rides
 from fuzzing.oracle.state import Row
 from fuzzing.world import build
 from fuzzing.world.plain import Closing, Identity, SetbackFacts
@@ -102,8 +103,24 @@ class FlightTrial:
         """A step in flight fails, and those behind it."""
         for subject in self.subjects:
             subject.engine.crash(nth)
-        for _, _, _, _, lost in self.do("crash", nth):
+        sharers = self._sharers()
+        for _, name, _, _, lost in self.do("crash", nth):
             self.reached["sequence lost in flight" if lost else "sequence taken back"] += 1
+            self._count_sharer(name in sharers, lost)
+
+    def lose(self, group: int, slots: Sequence[int], tier: int) -> Closing:
+        """Pages are bad, of those perhaps that steps in flight compute for several rows."""
+        sharers = self._sharers()
+        closing: Closing = self.do("lose", group, slots, tier)
+        for kind, name, _, _, lost in closing.setbacks:
+            self._count_sharer(kind == "sequence" and name in sharers, lost)
+        return closing
+
+    def _sharers(self) -> set[str]:
+        return {row.ask.name for row, *_ in all_rides(self.oracle.model)}
+
+    def _count_sharer(self, shares: bool, lost: bool) -> None:
+        self.reached["sharer lost" if lost else "sharer taken back"] += shares
 
 
 def coming(row: Row, start: int, end: int) -> list[int]:

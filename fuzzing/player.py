@@ -340,7 +340,7 @@ class Player(TreeCalls):
     @recorded
     def lose(self, group: int = 0, slots: Sequence[int] = (), tier: int = 0) -> None:
         """The pages in some slots are bad: everything that rests on them is set back at once."""
-        closing = self.trial.do("lose", group, slots, tier)
+        closing = self.trial.lose(group, slots, tier)
         self.trial.reached["lost a page"] += closing.plan is not None
         self._look_after_losses()
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fuzzing.oracle import admission, finds, flights, life, pending, reach, writers
+from fuzzing.oracle import admission, finds, flights, pending, reach, writers
 from fuzzing.oracle import pools as slots
 from fuzzing.oracle.cells import SPOILT
 from fuzzing.oracle.model import Model
-from fuzzing.oracle.page import DEFAULT, Page
+from fuzzing.oracle.page import Page
+from fuzzing.oracle.recut import recut
 from fuzzing.oracle.state import Claim, Done, Row, State
 from fuzzing.world.plain import SetbackFacts
 
@@ -61,7 +62,7 @@ def spoil(model: Model, spoilt: Spoilt) -> list[SetbackFacts]:
     shaken = [claim for batch in model.batches.values() for claim in batch.claims if rests_on(claim, pages)]
     cuts = {row.number: (row, cut) for row in model.own.rows.values() if (cut := first_spoilt(model, row, pages)) >= 0}
     sharers = pending.riders(model, [row for row, _ in cuts.values()])
-    cuts = {row.number: (row, 0) for row in sharers} | cuts
+    cuts = {row.number: (row, row.committed) for row in sharers} | cuts
     changed = [row for row, _ in cuts.values()]
     shaken += [claim for owner, claim in pending.claims_on(model) if owner in changed and claim not in shaken]
     for claim in shaken:
@@ -74,8 +75,10 @@ def spoil(model: Model, spoilt: Spoilt) -> list[SetbackFacts]:
         if row.ending is not None:
             row.ending, row.launched = (False, row.ending[1]), 0
     live = [cuts[number] for number in sorted(cuts) if cuts[number][0].ending is None]
-    shared = pending.get_off(model, [row for row, _ in live])
-    setbacks += [set_back(model, row, cut, row in shared) for row, cut in live]
+    shared = pending.shared_ends(model)
+    pending.get_off(model, changed)
+    live = [(row, min(cut, row.committed) if row in shared else cut) for row, cut in live]
+    setbacks += [set_back(model, row, cut, shared.get(row, 0)) for row, cut in live]
     return setbacks + [admission.look_again(model, claim) for claim in shaken]
 
 
@@ -131,55 +134,13 @@ def lose(state: State, page: Page) -> None:
     pools.remove_unused(page)
 
 
-def set_back(model: Model, row: Row, cut: int, shared: bool) -> SetbackFacts:
-    """The row goes back to block `cut`; where groups forget or read an encoder, without room, or where it was to share
-    what is not computed now, it is released."""
+def set_back(model: Model, row: Row, cut: int, shared: int) -> SetbackFacts:
+    """The row goes back to block `cut`, and computes what it was to share; where groups forget or read an encoder, or
+    without room, it is released."""
     old, row.launched = row.computed, 0
     forgets = any(reach.bounded(kind) for kind in model.own.kinds)
-    if forgets or model.cross is not None or row.received or shared or not recut(model.own, row, cut):
+    if forgets or model.cross is not None or row.received or not recut(model.own, row, cut, shared):
         name, model.lost[row.ask.name] = row.ask.name, replace(row, tokens=list(row.tokens))
         flights.end(model, row, False, 0)
         return "sequence", name, old, 0, True
     return "sequence", row.ask.name, old, row.computed, False
-
-
-def recut(state: State, row: Row, cut: int) -> bool:
-    """The row gets pages of its own from block `cut` on; False when there is no room."""
-    size, blocks = state.world.block_size, range(cut, row.committed)
-    shared = [[block for block in blocks if not private(pages, block)] for pages in row.pages]
-    for some in state.sharers:
-        freed = sum(freed_after(state.pools[group], shared[group], row) for group in some)
-        if sum(len(shared[group]) for group in some) > state.pools[some[0]].room.free() + freed:
-            return False
-    for pools, lost in zip(state.pools, shared, strict=True):
-        for block in reversed(lost):
-            page = row.pages[pools.group][block]
-            assert page is not None
-            pools.let_go(page, state.now())
-    for pools, lost in zip(state.pools, shared, strict=True):
-        life.set_fresh(pools, row)
-        for block in lost:
-            row.pages[pools.group][block] = pools.open_page(DEFAULT, None)
-    row.computed = min(row.computed, cut * size)
-    row.committed = min(row.committed, cut)
-    row.showns = [min(shown, cut) for shown in row.showns]
-    if row.tip is not None:
-        row.tip = row.tip[: cut + 1]
-        state.tree.forget_gone()
-    row.start = min(row.start, row.computed)
-    row.prompt_end = max(row.prompt_end, life.paged(state, row))
-    row.granted = row.handed = row.computed
-    row.prompt = max(row.prompt, life.paged(state, row))
-    return True
-
-
-def freed_after(pools: slots.Pools, lost: list[int], row: Row) -> int:
-    """Slots that are free once the row has let go of these blocks: those that it alone held and nobody claims."""
-    pages = [page for block in lost if (page := row.pages[pools.group][block]) is not None]
-    return sum(page.path is not None and page.holders == 1 and not page.claims for page in pages)
-
-
-def private(pages: list[Page | None], block: int) -> bool:
-    """A page only this row has and nobody reads, or no page."""
-    page = pages[block] if block < len(pages) else None
-    return page is None or (page.path is None and page.holders == 1 and not page.claims)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from fuzzing.oracle import admission, life, pending, reach
 from fuzzing.oracle.commit import commit
 from fuzzing.oracle.model import Model
+from fuzzing.oracle.recut import recut
 from fuzzing.oracle.state import Claim, Row, State
 from fuzzing.world.plain import Identity, Misuse, SetbackFacts
 
@@ -139,34 +140,44 @@ def crash(model: Model, nth: int) -> tuple[SetbackFacts, ...]:
     starts: dict[int, tuple[Row, int]] = {}
     for step in reversed(failed):
         starts.update({row.number: (row, start) for row, start, _ in step.counts()})
-    shared = [row for step in failed for row, *_ in step.rides]
-    shared += pending.riders(model, shared)
-    shaken = [claim for owner, claim in pending.claims_on(model)
-              if owner in shared or claim.start > starts.get(owner.number, (owner, claim.start))[1]]  # fmt: skip
+    shared, stranded = pending.shared_ends(model), pending.stranded(model, failed)
+    del model.steps[nth:]
+    model.coming = [ride for ride in model.coming if ride[0] not in stranded]
+    left = pending.shared_ends(model)
+    starts |= {row.number: (row, left.get(row, 0)) for row in stranded}
+    edges = {row: max(start, row.computed) for row, start in starts.values()}
+    shaken = [claim for owner, claim in pending.claims_on(model) if claim.start > edges.get(owner, claim.start)]
     for claim in shaken:
         model.let_go(claim)
-    starts = {row.number: (row, 0) for row in shared} | starts
-    del model.steps[nth:]
-    pending.get_off(model, shared)
-    told = [gone for _, (row, start) in sorted(starts.items()) for gone in go_back(model, row, start, row in shared)]
-    gone = {row.number: row for step in failed for row, *_ in (*step.parts, *step.rides)}
-    gone |= {row.number: row for row in shared}
+    backs = [(row, *go_back(model, row, start)) for _, (row, start) in sorted(starts.items())]
+    gone = {row.number: row for step in failed for row, *_ in step.parts} | {row.number: row for row in stranded}
+    live = [back for back in backs if back[0].ending is None]
     end_waiting(model, [row for _, row in sorted(gone.items())])
+    ends = {row: shared[row] for row in stranded}
+    told = [set_back(model, row, old, edge, ends.get(row, 0)) for row, old, edge in live]
     return (*told, *(admission.look_again(model, claim) for claim in shaken))
 
 
-def go_back(model: Model, row: Row, start: int, lost: bool) -> list[SetbackFacts]:
-    """A row of failed steps, or one that shared what they were to compute, and is lost."""
-    size, lost = model.world.block_size, lost or model.own.world.has_state
-    old, row.launched = row.handed, max(start, row.computed) if flies(model, row) else 0
-    take_back(row, row.launched or row.computed, size, True)
-    if row.ending is not None:
-        return []
-    told = ("sequence", row.ask.name, old, 0 if lost else row.handed, lost)
-    if lost:
-        model.lost[row.ask.name] = replace(row, tokens=list(row.tokens))
-        end(model, row, True, 0)
-    return [told]
+def go_back(model: Model, row: Row, start: int) -> tuple[int, int]:
+    """A row of failed steps, or one that shared what they were to compute: how far it was handed out, and is now."""
+    flown, old = flies(model, row), row.handed
+    edge = max(start, row.computed) if flown else row.computed
+    take_back(row, edge, model.world.block_size, True)
+    row.launched = edge if flown else 0
+    return old, edge
+
+
+def set_back(model: Model, row: Row, old: int, edge: int, shared: int) -> SetbackFacts:
+    """It goes on from there, and computes what it was to share; where groups forget, or without room, it is lost."""
+    lost = model.own.world.has_state
+    if shared and not lost:
+        forgets = any(reach.bounded(kind) for kind in model.own.kinds)
+        lost = forgets or not recut(model.own, row, edge // model.world.block_size, shared, edge)
+    if not lost:
+        return "sequence", row.ask.name, old, row.handed, False
+    name, model.lost[row.ask.name] = row.ask.name, replace(row, tokens=list(row.tokens))
+    end(model, row, True, 0)
+    return "sequence", name, old, 0, True
 
 
 def end(model: Model, row: Row, store: bool, back: int) -> None:

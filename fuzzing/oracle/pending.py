@@ -108,10 +108,26 @@ def all_rides(model: Any) -> list[tuple[Row, Row, int, int]]:
     return [*(ride for step in model.steps for ride in step.rides), *model.coming]
 
 
-def get_off(model: Any, rows: Sequence[Row]) -> list[Row]:
-    """These rows share nothing any more; those that did."""
-    gone = [row for row, *_ in all_rides(model) if row in rows]
+def stranded(model: Any, failed: Sequence[Any]) -> list[Row]:
+    """Rows that share what failed steps were to compute; and those that share what such rows were to compute next."""
+    found = [row for step in failed for row, *_ in step.rides]
+    more = found
+    while more:
+        more = [row for row, owner, *_ in model.coming if owner in more and row not in found]
+        found = [*found, *more]
+    return list(dict.fromkeys(found))
+
+
+def shared_ends(model: Any) -> dict[Row, int]:
+    """How far rows share what is being computed."""
+    ends: dict[Row, int] = {}
+    for row, _, _, until in all_rides(model):
+        ends[row] = max(until, ends.get(row, 0))
+    return ends
+
+
+def get_off(model: Any, rows: Sequence[Row]) -> None:
+    """These rows share nothing any more; such as have ended stay in the steps they are in."""
     model.coming = [one for one in model.coming if one[0] not in rows]
     for step in model.steps:
-        step.rides = [one for one in step.rides if one[0] not in rows]
-    return gone
+        step.rides = [one for one in step.rides if one[0] not in rows or one[0].ending is not None]

@@ -14,11 +14,12 @@ from quire.core.records.request import Int32
 from quire.core.sequences.commit import add_tokens, commit_rows, known_with, new_tokens, numbers_of
 from quire.core.sequences.release import end_row, release_sequence
 from quire.core.sequences.rows import Sequences, check_live, rows_of, sequences_of
-from quire.core.sequences.setbacks import Setback, reclaim
+from quire.core.sequences.setbacks import Setback, cut_row, reclaim
 from quire.core.sequences.sharers import let_go_of_failed, with_landing
 from quire.core.sequences.suspend import suspended
 from quire.core.state.claim import Promise
 from quire.core.state.registry import LaunchedStep, Registry
+from quire.core.state.sequence import Sequence
 
 
 class _Ran(NamedTuple):
@@ -92,7 +93,7 @@ def commit_step(registry: Registry, step: LaunchedStep, computed: int | Int32 | 
 
 def fail_step(registry: Registry, step: LaunchedStep) -> tuple[Setback, ...]:
     """A step has raised: what it and those behind it were to compute is not handed out any more. Who goes back, and how
-    far; with recurrent groups a state may have moved on, and such a sequence is lost."""
+    far, sharers too; with recurrent groups a state may have moved on, and such a sequence is lost."""
     setup, flight = registry.setup, registry.in_flight
     place = _place_of(registry, step, "fail")
     now = setup.now()  # before the first change: a caller's clock may raise
@@ -101,31 +102,42 @@ def fail_step(registry: Registry, step: LaunchedStep) -> tuple[Setback, ...]:
     for one in reversed(flight.steps[place:]):
         there = flight.valid(one)
         starts.update(zip(one.rows[there].tolist(), one.starts[there].tolist(), strict=True))
-    riders, claims = set[int](), list[Promise]()
+    shared, stranded, claims = flight.shared_ends(), flight.stranded(place), list[Promise]()
+    failed = flight.cut(place, stranded)
     if setup.shares_pending:
-        riders, claims = let_go_of_failed(registry, flight.steps[place:], starts)
-        starts |= {row: 0 for row in riders if row not in starts}
-    if riders:
-        flight.get_off(riders)  # first: a ride of a failed step keeps its row, too
-    failed = flight.cut(place)
-    setbacks: list[Setback] = []
-    for row, start in sorted(starts.items()):
-        old, computed = setup.store.handed.item(row), setup.store.computed.item(row)
-        edge = max(start, computed) if flight.has(row) else computed
-        setup.store.take_back(row, edge, True)
-        setup.store.launch(np.array([row], np.int32), np.array([edge if flight.has(row) else 0], np.int32))
-        if row not in by_row:
-            continue  # it has ended meanwhile
-        sequence = by_row[row]
-        if not setup.state_groups and row not in riders:
-            setbacks.append(Setback(sequence, old, edge))
-            continue
-        request = suspended(setup, sequence)
-        release_sequence(registry, sequence, True)
-        setbacks.append(Setback(sequence, old, 0, lost=True, request=request))
-    rows = np.concatenate([*(one.rows for one in failed), np.array(sorted(riders), np.int32)])
-    _end(registry, np.unique(rows), now)
+        left = flight.shared_ends()
+        starts |= {row: left.get(row, 0) for row in stranded}
+        edges = {row: max(start, setup.store.computed.item(row)) for row, start in starts.items()}
+        claims = let_go_of_failed(registry, edges)
+    backs = [(row, *_go_back(registry, row, start)) for row, start in sorted(starts.items())]
+    rows = np.concatenate([*(one.rows for one in failed), np.array(sorted(stranded), np.int32)])
+    _end(registry, np.unique(rows), now)  # first: what these had is room, or a sharer's own
+    setbacks = [
+        _set_back(registry, by_row[row], old, edge, shared[row] if row in stranded else 0)
+        for row, old, edge in backs if row in by_row
+    ]  # fmt: skip
     return (*setbacks, *(reclaim(registry, claim, now) for claim in claims))
+
+
+def _go_back(registry: Registry, row: int, start: int) -> tuple[int, int]:
+    """A row of failed steps has been handed out only what steps before them compute: how far it was, and is now."""
+    setup, flies = registry.setup, registry.in_flight.has(row)
+    old, computed = setup.store.handed.item(row), setup.store.computed.item(row)
+    edge = max(start, computed) if flies else computed
+    setup.store.take_back(row, edge, True)
+    setup.store.launch(np.array([row], np.int32), np.array([edge if flies else 0], np.int32))
+    return old, edge
+
+
+def _set_back(registry: Registry, sequence: Sequence, old: int, edge: int, shared: int) -> Setback:
+    """It goes on from `edge`; what it was to share behind that, up to `shared`, it computes itself."""
+    setup = registry.setup
+    cut = edge // setup.block_size
+    if not setup.state_groups and (not shared or cut_row(registry, sequence, cut, shared, edge)):
+        return Setback(sequence, old, edge)
+    request = suspended(setup, sequence)
+    release_sequence(registry, sequence, True)
+    return Setback(sequence, old, 0, lost=True, request=request)
 
 
 def _place_of(registry: Registry, step: LaunchedStep, verb: str) -> int:

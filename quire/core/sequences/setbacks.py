@@ -31,9 +31,8 @@ from quire.core.state.setup import Setup
 class Setback:
     """A promise that lost pages have changed: bytes count up to `start` only. A lost one is released.
 
-    A sequence is lost when there is no room to compute it again in place, when a transfer was to bring its prompt, when
-    it shares pages that another one was to compute, and in caches with groups that forget or that read an encoder: what
-    they need at an earlier position may be gone.
+    A sequence is lost when there is no room to compute it again in place, when a transfer was to bring its prompt, and
+    in caches with groups that forget or that read an encoder: what they need at an earlier position may be gone.
     `request` is what to claim again.
     """
 
@@ -73,7 +72,7 @@ def give_up(registry: Registry, lost: list[LostPage], now: int) -> tuple[Setback
     claims, cuts = _claims_on(registry, lost), _cuts(setup, lost)
     if setup.shares_pending:
         riders, others = sharers_of(registry, cuts)
-        cuts |= {row: 0 for row in riders if row not in cuts}
+        cuts |= {row: setup.store.committed.item(row) for row in riders if row not in cuts}
         claims += [claim for claim in others if claim not in claims]
     for claim in claims:
         let_go(claim)
@@ -91,9 +90,9 @@ def give_up(registry: Registry, lost: list[LostPage], now: int) -> tuple[Setback
         registry.in_flight.void(row)
         setup.store.launch(np.array([row], np.int32), np.zeros(1, np.int32))
         ending[row] = ending[row]._replace(store=False)
+    shared = _leave_shared(registry, cuts)
     live = [(row, cut) for row, cut in sorted(cuts.items()) if row not in ending]
-    share = registry.in_flight.get_off({row for row, _ in live})
-    setbacks += [_recut(registry, row, cut, row in share) for row, cut in live]
+    setbacks += [_recut(registry, row, cut, shared.get(row, 0)) for row, cut in live]
     setbacks += [reclaim(registry, claim, now) for claim in claims]
     return tuple(setbacks)
 
@@ -187,22 +186,45 @@ def _cuts(setup: Setup, lost: list[LostPage]) -> dict[int, int]:
     return cuts
 
 
-def _recut(registry: Registry, row: int, cut: int, shares: bool) -> Setback:
+def _leave_shared(registry: Registry, cuts: dict[int, int]) -> dict[int, int]:
+    """Rows that are cut share nothing any more that is being computed: they go back to what is. How far they did."""
+    shared = registry.in_flight.shared_ends()
+    for row in cuts.keys() & shared.keys():
+        cuts[row] = min(cuts[row], registry.setup.store.committed.item(row))
+    registry.in_flight.get_off(set(cuts))
+    return shared
+
+
+def _recut(registry: Registry, row: int, cut: int, shared: int) -> Setback:
     setup = registry.setup
     registry.in_flight.void(row)
     setup.store.launch(np.array([row], np.int32), np.zeros(1, np.int32))
     sequence = next(sequence for sequence in registry.sequences.values() if sequence.row == row)
     old = sequence.computed
-    stuck = setup.bounded or setup.cross is not None or running_of(sequence).received or shares
-    if stuck or setup.store.recut(row, cut) < 0:
-        request = suspended(setup, sequence)
-        release_sequence(registry, sequence, False)
-        return Setback(sequence, old, 0, lost=True, request=request)
+    stuck = setup.cross is not None or running_of(sequence).received
+    if not stuck and cut_row(registry, sequence, cut, shared):
+        return Setback(sequence, old, sequence.computed)
+    request = suspended(setup, sequence)
+    release_sequence(registry, sequence, False)
+    return Setback(sequence, old, 0, lost=True, request=request)
+
+
+def cut_row(registry: Registry, sequence: Sequence, cut: int, shared: int, end: int = 0) -> bool:
+    """It goes on from block `cut`, or behind `end`, which steps in flight compute; what others may read behind that,
+    pending pages up to `shared` among it, it computes itself. False: no room, or windows have left what is read."""
+    setup, row = registry.setup, sequence.row
+    if setup.bounded:
+        return False
+    taken = setup.store.recut(row, cut, shared // setup.block_size) if shared else setup.store.recut(row, cut)
+    if taken < 0:
+        return False
+    if end > sequence.computed:
+        setup.store.hand_out(row, end)
     most = min(sequence.length, setup.longest(row))  # the last tokens may not have pages yet
     sequence.prompt_end = max(sequence.prompt_end, most)  # generated tokens are computed again too
-    sequence.start = min(sequence.start, sequence.computed)
-    running_of(sequence).granted = sequence.computed
-    return Setback(sequence, old, sequence.computed)
+    sequence.start = min(sequence.start, sequence.ran)
+    running_of(sequence).granted = sequence.ran
+    return True
 
 
 def reclaim(registry: Registry, claim: Promise, now: int) -> Setback:

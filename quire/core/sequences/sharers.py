@@ -38,21 +38,13 @@ def with_landing(registry: Registry, step: LaunchedStep, rows: Int32, numbers: I
     return np.append(rows[alone], both[:, 0]), np.append(numbers[alone], both[:, 1])
 
 
-def let_go_of_failed(
-    registry: Registry, failed: list[LaunchedStep], starts: Mapping[int, int]
-) -> tuple[set[int], list[Promise]]:
-    """Rows that share what failed steps were to compute; and claims that do, whose holds are given back.
-
-    `starts`: by row, where the first of these steps has begun.
-    """
-    flight = registry.in_flight
-    riders = {ride.row for step in failed for ride in flight.rides.get(step.number, ())}
-    riders |= flight.riders(riders)
-    lost = [claim for owner, claim in _claims_by_owner(registry)
-            if owner in riders or claim.hit.start > starts.get(owner, claim.hit.start)]  # fmt: skip
+def let_go_of_failed(registry: Registry, edges: Mapping[int, int]) -> list[Promise]:
+    """Claims that share what steps do not compute any more, whose holds are given back. `edges`: how far they do, by
+    row."""
+    lost = [claim for owner, claim in _claims_by_owner(registry) if claim.hit.start > edges.get(owner, claim.hit.start)]
     for claim in lost:
         let_go(claim)
-    return riders, lost
+    return lost
 
 
 def sharers_of(registry: Registry, rows: Iterable[int]) -> tuple[set[int], list[Promise]]:

@@ -167,10 +167,13 @@ class LaunchedSteps:
         """A page of the row is lost: what steps in flight compute of it counts nothing."""
         self.since[row] = self.next_number
 
-    def cut(self, place: int) -> list[LaunchedStep]:
-        """The steps from `place` on have failed: they are gone, and their rows are in those before them at most."""
+    def cut(self, place: int, stranded: Iterable[int]) -> list[LaunchedStep]:
+        """The steps from `place` on have failed: they are gone, and their rows are in those before them at most, as are
+        the `stranded`, who share nothing any more that is yet to be launched."""
         failed = self.steps[place:]
         del self.steps[place:]
+        self.coming = [ride for ride in self.coming if ride.row not in stranded]
+        self.last[list(stranded)] = -1
         for step in failed:
             self.last[step.rows] = -1
         for step in self.steps:
@@ -225,23 +228,30 @@ class LaunchedSteps:
 
     def riders(self, owners: set[int]) -> set[int]:
         """Rows that share what is computed for these, or for such rows, and so on."""
-        found, more = set[int](), owners
-        rides = [*(ride for some in self.rides.values() for ride in some), *self.coming]
-        while more:
-            more = {ride.row for ride in rides if ride.owner in more} - found
-            found |= more
-        return found
+        return _resting_on(owners, [*(ride for some in self.rides.values() for ride in some), *self.coming])
 
-    def get_off(self, rows: set[int]) -> set[int]:
-        """These rows share nothing any more that is being computed; those of them that did."""
-        riding = {ride.row for some in (*self.rides.values(), self.coming) for ride in some} & rows
+    def stranded(self, place: int) -> set[int]:
+        """Rows that share what the steps from `place` on compute; and those that share what such rows were to compute
+        next, and so on."""
+        here = {ride.row for step in self.steps[place:] for ride in self.rides.get(step.number, ())}
+        return here | _resting_on(here, self.coming)
+
+    def shared_ends(self) -> dict[int, int]:
+        """How far rows share what is being computed, those that do."""
+        ends: dict[int, int] = {}
+        for ride in (ride for some in (*self.rides.values(), self.coming) for ride in some):
+            ends[ride.row] = max(ride.end, ends.get(ride.row, 0))
+        return ends
+
+    def get_off(self, rows: set[int]) -> None:
+        """These rows share nothing any more that is being computed; those that have ended stay in their steps."""
         self.coming = [ride for ride in self.coming if ride.row not in rows]
         self.busy = bool(self.steps or self.coming)
-        self.rides = {number: [ride for ride in some if ride.row not in rows] for number, some in self.rides.items()}
-        for row in riding:
+        live = self.shared_ends().keys() & rows - self.ending.keys()
+        self.rides = {number: [ride for ride in some if ride.row not in live] for number, some in self.rides.items()}
+        for row in live:
             self.last[row] = max([step.number for step in self.steps if row in step.rows], default=-1)
         self._note_rides()
-        return riding
 
     def _note_rides(self) -> None:
         """What is left of the rides: those of steps that are in flight; each keeps its row."""
@@ -362,6 +372,15 @@ class Registry:
         self.setup.store.inherit = copies
         if self.setup.cross is not None:
             self.setup.cross.store.inherit = copies
+
+
+def _resting_on(owners: set[int], rides: list[Ride]) -> set[int]:
+    """Rows of rides with these owners, or with such rows, and so on."""
+    found, more = set[int](), owners
+    while more:
+        more = {ride.row for ride in rides if ride.owner in more} - found
+        found |= more
+    return found
 
 
 def check_boarded(flight: LaunchedSteps, verb: str, sequence: Sequence) -> None:

@@ -11,7 +11,7 @@ from quire import Cache, LayerGroup, Request, Sequence, StateError, Stored, chec
 from quire.core.store import StoreName
 from tests.core.conftest import seq
 from tests.core.sequences.test_in_flight import edges, found, hybrid, ints, start
-from tests.core.sequences.test_pending import WINDOW, flying, sharer, sharing
+from tests.core.sequences.test_pending import WINDOW, flying, goes_on, sharer, sharing
 
 
 def begins(name: str, length: int = 11, more: int = 0, first: int = 500, **options: Any) -> Request:
@@ -170,10 +170,14 @@ def test_a_step_that_fails_takes_sharers_of_its_own_batch(store: StoreName) -> N
     one, two = twins(cache)
     told = cache.fail(cache.launch())
     check(cache)
-    assert [(back.holder, back.start, back.lost) for back in told] == [(one, 0, False), (two, 0, True)]
-    assert told[1].request is not None and cache.num_free() == 32 - 3
-    start(cache, told[1].request, continuing=[one])
+    assert [(back.holder, back.old_start, back.start, back.lost) for back in told] == [
+        (one, 11, 0, False), (two, 11, 0, False),
+    ]  # fmt: skip
+    assert (two.start, two.ran, cache.num_free()) == (0, 0, 32 - 6)
+    goes_on(cache, two, one)
+    cache.release([one, two])
     check(cache)
+    assert (cache.num_free(), found(cache, seq(0, 11))) == (32, 11)
 
 
 def test_a_sharer_that_computes_less_keeps_what_the_other_computed(store: StoreName) -> None:
@@ -192,21 +196,65 @@ def test_an_owner_whose_page_is_lost_before_the_launch_loses_its_sharers(store: 
     cache = sharing(store)
     one, two = twins(cache)
     told = cache.lose(0, [int(one.slots()[0])]).setbacks
-    assert [(back.holder, back.start, back.lost) for back in told] == [(one, 0, False), (two, 0, True)]
+    assert [(back.holder, back.start, back.lost) for back in told] == [(one, 0, False), (two, 0, False)]
     check(cache)
-    start(cache, continuing=[one])
-    cache.commit(cache.launch())
-    check(cache)
-    assert one.computed == 11
+    goes_on(cache, one)
+    goes_on(cache, two)
 
 
 def test_a_failed_step_before_takes_the_whole_chain(store: StoreName) -> None:
     cache = sharing(store)
     one, first = flying(cache, length=12)
     two, three = start(cache, begins("b", 12, 9), begins("c", 12, 9))
-    assert [(back.holder, back.lost) for back in cache.fail(first)] == [(one, False), (two, True), (three, True)]
+    told = [(back.holder, back.start, back.lost) for back in cache.fail(first)]
+    assert told == [(one, 0, False), (two, 0, False), (three, 0, False)]
     check(cache)
-    assert not cache.open_steps() and cache.num_free() == 32 - 3
+    assert not cache.open_steps() and cache.num_free() == 32 - 3 - 6 - 6
+    goes_on(cache, one, two, three)
+
+
+def test_a_sharer_without_room_for_pages_of_its_own_is_lost(store: StoreName) -> None:
+    """Two prompts of 3 pages fit 5 slots only as long as they share two."""
+    cache = sharing(store, slots=5)
+    one, two = twins(cache)
+    told = cache.fail(cache.launch())
+    check(cache)
+    assert [(back.holder, back.start, back.lost) for back in told] == [(one, 0, False), (two, 0, True)]
+    assert told[1].request is not None and cache.num_free() == 2
+    goes_on(cache, one)
+
+
+def test_the_last_that_shares_with_one_that_has_ended_keeps_its_pages(store: StoreName) -> None:
+    """The owner has ended, and its pages are nobody else's: no other are taken."""
+    cache = sharing(store, slots=5)
+    one, two = twins(cache)
+    step, pages = cache.launch(), two.pages().tolist()
+    cache.release(one)
+    told = cache.fail(step)
+    check(cache)
+    assert [(back.holder, back.start, back.lost) for back in told] == [(two, 0, False)]
+    assert two.pages().tolist() == pages and cache.num_free() == 2
+    goes_on(cache, two)
+
+
+def test_a_sharer_of_one_that_shares_what_fails(store: StoreName) -> None:
+    """The failed step computes nothing of it: it shares what is to come behind that, of one that goes back."""
+    cache = sharing(store, slots=64)
+    (one,), (same,) = start(cache, begins("a", 17)), start(cache, begins("x", 17))
+    before, first = cache.launch([same]), cache.launch([one])
+    with cache.claim([begins("b", 16, 9), begins("c", 16, 9)]) as claims:
+        assert [claim.start for claim in claims] == [16, 16]
+        cache.commit(before)
+        two, three = cache.admit(claims).sequences
+    check(cache)
+    assert (two.computed, two.ran, three.computed, three.start) == (0, 25, 16, 24)
+    told = [(back.holder, back.start, back.lost) for back in cache.fail(first)]
+    assert told == [(one, 0, False), (two, 0, False), (three, 16, False)]
+    check(cache)
+    goes_on(cache, one, two, three)
+    cache.release([one, two, three, same])
+    check(cache)
+    assert cache.num_free() == 64
 
 
 def test_a_window_of_a_batch_is_shared_too(store: StoreName) -> None:

@@ -242,10 +242,10 @@ cdef class RowCalls(OpenStore):
         """Let go of held pages, last to first."""
         unhold_array(&self.state, check_group(&self.state, group), pages, now)
 
-    def recut(self, int32_t row, int32_t cut):
-        """Replace the row's pages of [cut, committed) by new ones; the number of slots taken, -1: no room."""
+    def recut(self, int32_t row, int32_t cut, int32_t shared=0):
+        """Replace the row's pages from `cut` on that others may read by new ones; slots taken, -1: no room."""
         check_live(&self.state, row)
-        return recut_row(&self.state, row, cut)
+        return recut_row(&self.state, row, cut, shared)
 
     def tokens(self, int32_t row):
         """A copy of the row's tokens, int32."""

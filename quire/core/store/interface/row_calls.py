@@ -187,8 +187,9 @@ class RowCalls(Protocol):
     def unhold(self, group: int, pages: Int32Array, now: int) -> None:
         """Give up such holds, last to first."""
 
-    def recut(self, row: int, cut: int) -> int:
-        """Columns from `cut` on must be computed again, into pages of its own; pages taken, -1 without room."""
+    def recut(self, row: int, cut: int, shared: int = 0) -> int:
+        """Columns from `cut` on must be computed again, into pages of its own; pages taken, -1 without room. Those
+        before `shared` may be another row's, pending."""
 
     def tokens(self, row: int) -> Int32Array:
         """A copy of the row's tokens."""

@@ -205,8 +205,8 @@ class RowCalls(OpenStore):
         """Pages of its own that one fork takes, per group."""
         return fork.fork_needs(self._state, row)
 
-    def recut(self, row: int, cut: int) -> int:
-        return recut.recut(self._state, row, cut)
+    def recut(self, row: int, cut: int, shared: int = 0) -> int:
+        return recut.recut(self._state, row, cut, shared)
 
     def release(self, row: int, keep_tail: bool, now: int, back: int = 0, mark: bool = False) -> object:
         return release.release(self._state, row, keep_tail, now, back, mark)

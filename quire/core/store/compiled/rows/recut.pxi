@@ -8,8 +8,8 @@ cdef inline bint is_read_by_others(Pool *g, int32_t p) noexcept nogil:
     return not is_own(g, p) or claims_of(page_at(g, p)) > 0
 
 
-cdef int recut_check(State *s, int32_t row, int32_t cut) noexcept nogil:
-    """Count the replacements a recut takes per group; -1: more than is available once its own are given up."""
+cdef int recut_check(State *s, int32_t row, int32_t cut, int32_t stop) noexcept nogil:
+    """Count the replacements a recut of [cut, stop) takes per group; -1: more than is available once its own are given up."""
     cdef int32_t i, b, p, back
     cdef Page *page
     cdef Pool *g
@@ -18,7 +18,7 @@ cdef int recut_check(State *s, int32_t row, int32_t cut) noexcept nogil:
     for i in range(s.num_groups):
         g, back = s.pools + i, 0
         s.needs[i] = 0
-        for b in range(cut, s.committed[row]):
+        for b in range(cut, stop):
             p = pages_of(s, g, row)[b]
             if p >= 0 and is_read_by_others(g, p):
                 page = page_at(g, p)
@@ -31,22 +31,22 @@ cdef int recut_check(State *s, int32_t row, int32_t cut) noexcept nogil:
     return 0
 
 
-cdef int32_t recut(State *s, int32_t row, int32_t cut) noexcept nogil:
-    """Give up the row's pages of [cut, committed), then take new ones for them, and go back to `cut` blocks; slots
+cdef int32_t recut(State *s, int32_t row, int32_t cut, int32_t stop) noexcept nogil:
+    """Give up the row's pages of [cut, stop), then take new ones for them, and go back to `cut` blocks; slots
     taken, or -1. Columns that wait for a new page are marked -2."""
     cdef int32_t i, b, p, node = s.rows[row].tip, taken = 0
     cdef int32_t *pages
     s.makes = row
     for i in range(s.num_groups):
         pages = pages_of(s, s.pools + i, row)
-        for b in range(s.committed[row] - 1, cut - 1, -1):
+        for b in range(stop - 1, cut - 1, -1):
             if pages[b] >= 0 and is_read_by_others(s.pools + i, pages[b]):
                 let_go(s.pools + i, pages[b], s.now, UNKNOWN)
                 pages[b] = -2
     for i in range(s.num_groups):
         pages = pages_of(s, s.pools + i, row)
         set_fresh(s, s.pools + i, row)
-        for b in range(cut, s.committed[row]):
+        for b in range(cut, stop):
             if pages[b] == -2:
                 p = new_page(s, s.pools + i, DEFAULT_PRIORITY, -1)
                 if p < 0:
@@ -67,14 +67,14 @@ cdef int32_t recut(State *s, int32_t row, int32_t cut) noexcept nogil:
     return taken
 
 
-cdef object recut_row(State *s, int32_t row, int32_t cut):
-    """Recut of a live row; slots taken, -1: no room."""
-    cdef int32_t taken
-    if s.bounded or not 0 <= cut <= s.num_columns:
-        raise ValueError(f"recut: {cut} of {s.num_columns} blocks, or columns leave the rows of a group")
-    if recut_check(s, row, cut):
+cdef object recut_row(State *s, int32_t row, int32_t cut, int32_t shared):
+    """Recut of a live row; slots taken, -1: no room. Columns before `shared` may be pending: another row's."""
+    cdef int32_t taken, stop = max(s.committed[row], shared)
+    if s.bounded or not 0 <= cut <= s.num_columns or not 0 <= shared <= s.num_columns:
+        raise ValueError(f"recut: {cut} or {shared} of {s.num_columns} blocks, or columns leave the rows of a group")
+    if recut_check(s, row, cut, stop):
         return -1
     check_needs(s)
-    taken = recut(s, row, cut)
+    taken = recut(s, row, cut, stop)
     expect(taken >= 0, "recut")
     return taken

@@ -11,16 +11,18 @@ from quire.core.store.reference.tree.node import DEFAULT_PRIORITY, NEVER, Page
 from quire.core.store.reference.tree.tree import ancestor
 
 
-def recut(state: State, number: int, cut: int) -> int:
-    """Columns from `cut` on must be computed again, into pages of the row's own; pages taken, -1 without room."""
+def recut(state: State, number: int, cut: int, shared: int = 0) -> int:
+    """Columns from `cut` on must be computed again, into pages of the row's own; pages taken, -1 without room. Those
+    before `shared` may be pending: another row's."""
     table = state.table
     row = table.row(number)
     committed = int(table.committed[number])
+    stop = max(committed, shared)
     if any(group.is_bounded for group in state.groups):
         raise ValueError("a group has forgotten blocks: the row must be admitted again")
-    if not 0 <= cut <= table.columns:
-        raise ValueError(f"row {number} has {table.columns} columns, it cannot be cut at {cut}")
-    wanted = [_not_own(state, pool, number, range(cut, committed)) for pool in state.pools]
+    if not 0 <= cut <= table.columns or not 0 <= shared <= table.columns:
+        raise ValueError(f"row {number} has {table.columns} columns, it cannot be cut at {cut}, or share {shared}")
+    wanted = [_not_own(state, pool, number, range(cut, stop)) for pool in state.pools]
     freed = [_freed(state, pool, number, columns) for pool, columns in zip(state.pools, wanted, strict=True)]
     for room in state.rooms:
         here = [nth for nth, pool in enumerate(state.pools) if pool.room is room]
