@@ -47,9 +47,10 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
     "deepseek": {
         "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "num_hidden_layers": 2,
-        "num_key_value_heads": 4, "q_lora_rank": 48, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 32,
-        "v_head_dim": 32, "head_dim": 32, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
-        "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "num_nextn_predict_layers": 1,
+        "num_key_value_heads": 4, "q_lora_rank": 48, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+        "qk_nope_head_dim": 32, "v_head_dim": 32, "head_dim": 32, "n_routed_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64, "n_shared_experts": 1,
+        "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "num_nextn_predict_layers": 1,
     },
 }  # fmt: skip
 BLOCK = 32  # vLLM on the CPU: a multiple of 32

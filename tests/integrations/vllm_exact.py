@@ -54,6 +54,10 @@ ALL = (
     "--model lfm2 --requests 60 --abort --device-blocks 64 --host-blocks 60 --below disk",
     "--model lfm2 --requests 60 --abort --device-blocks 64 --host-blocks 96 --fault corrupt",
     "--model gemma3 --requests 60 --abort --device-blocks 64 --host-blocks 60 --multi --fault fail_load --below disk",
+    "--model llama --requests 60 --abort --draft model --seed 5 --fault fail_load",
+    "--model llama --requests 60 --abort --draft eagle --seed 4 --host-blocks 40 --below disk",
+    "--model deepseek --requests 40 --abort --device-blocks 64 --host-blocks 40 --below disk",
+    "--model deepseek --requests 40 --device-blocks 64 --fault corrupt",
     "--model llama --requests 40 --abort --v2 --fault fail_load",
     "--model llama --requests 40 --abort --v2 --async-scheduling --fault late",
 )
