@@ -153,7 +153,7 @@ class FleetStream:
     def _check_time(self) -> None:
         """No worker has said anything, and the time for a first token is over."""
         ttft, passed = self._work.ttft, self._passed
-        if ttft is not None and passed > ttft and not any(self._seen):
+        if ttft is not None and passed > 0.99 * ttft and not any(self._seen):
             fact, cure = "no worker has said in that time that it can", "ask again later, or with more time"
             raise TooLate(say(f"a first token within {ttft:g} s", fact, cure), passed, ttft)
 
