@@ -10,8 +10,9 @@ within one of three times. `--recorded`: what is new of a prompt, what was there
 in a request of the sample trace, a sixteenth of it; all want their first token within one time. `capacity` is what the
 engine serves when requests never lack. "At most" is what the cheapest requests are that fit into the time, all known
 before, each step full: no policy serves more in time; beside it that bound by what taking all serves, which no ratio
-exceeds. Each row is a run of its own; with `--real` there is no such bound, and runs beside each other (`--jobs`) have
-cores of their own as far as there are any.
+exceeds. `--prices 0.85`: the cheapest so many of all are taken, by what each really costs, without a door: what a price
+serves that never changes and knows how long each answer becomes. Each row is a run of its own. With `--real` none of
+these is known; runs beside each other (`--jobs`) then share the cores.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ TEXTS, TEXT = 24, 96  # cached beginnings, and their tokens
 SCALE, LONGEST = 16, 4096  # of recorded lengths, and the tokens of a prompt and its answer
 ROWS = 16  # sequences at once
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+PRICED = 4000  # requests whose costs make a price
 CALIBRATING = 600  # requests, at most, that are served to know the capacity
 
 
@@ -60,6 +62,7 @@ class Case(NamedTuple):
     recorded: bool = False
     within: tuple[float, ...] = ()
     threads: int = 1
+    price: float | None = None  # seconds above which none is taken, where no door is
     seed: int = 1
 
 
@@ -222,6 +225,8 @@ def play(case: Case) -> dict[str, Any]:
                 limit = traffic.dice.choice(case.within) / case.capacity
                 asked = traffic.ask()
                 try:
+                    if case.price is not None and asked.seconds > case.price:
+                        raise TooLate("too dear", limit, limit)
                     wanted = None if case.share is None else TokenDeadline(limit, coming)
                     run = engine.submit(traffic.prompt(asked), _sampling(asked), ttft=wanted)
                     runs.append((run, coming, limit))
@@ -269,9 +274,14 @@ def table(found: list[dict[str, Any]], rate: float) -> str:
         " | at most | its ratio |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
-    all_taken = {one["load"]: one["goodput"] for one in found if one["share"] is None}
+    all_taken = {one["load"]: one["goodput"] for one in found if one["share"] is None and one["price"] is None}
     for one in found:
         if one["share"] is None:
+            if one["price"] is not None:
+                price, ratio = one["price"], one["goodput"] / max(all_taken[one["load"]], 1e-9)
+                lines.append(f"| {one['load']:g} | none above {price:.3f} s | {one['accepted']} | {one['refused']} |"
+                             f" {one['in_time'] / max(1, one['accepted']):.4f} | {one['goodput'] / rate:.2f} | |"
+                             f" {ratio:.2f} | | |")  # fmt: skip
             continue
         kept, all_of = one["kept"] / max(1, one["bounded"]), all_taken[one["load"]]
         lines.append(
@@ -297,6 +307,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--loads", type=float, nargs="*", default=LOADS)
     parser.add_argument("--shares", type=float, nargs="*", default=SHARES)
+    parser.add_argument("--prices", type=float, nargs="*", default=[], help="shares of requests that are cheap enough")
     parser.add_argument("--jobs", type=int, help="runs beside each other (default: 2, with --real 1)")
     parser.add_argument(
         "--threads", type=int, help="of torch, of each run (default: 1, with --real the cores by --jobs)"
@@ -314,6 +325,12 @@ def main() -> None:
         cases = [
             plain._replace(load=load, share=share, capacity=rate)
             for load in options.loads for share in (None, *options.shares)
+        ]  # fmt: skip
+        traffic = Traffic(3, options.recorded)
+        costs = sorted(traffic.ask().seconds for _ in range(PRICED))
+        cases += [
+            plain._replace(load=load, price=costs[int(share * len(costs)) - 1], capacity=rate)
+            for load in options.loads for share in options.prices
         ]  # fmt: skip
         found = []
         for one in pool.map(play, cases):

@@ -182,7 +182,7 @@ def test_where_nobody_answers_they_are_asked_in_turn_and_the_time_that_passed_co
         with hung(some, "w0"), hung(some, "w1"):
             got = ask(some, 400)
             assert got.status == 429 and "no worker has said in that time" in got.error["message"]
-            assert int(got.headers["x-ttft-bound-ms"]) > 400
+            assert int(got.headers["x-ttft-bound-ms"]) >= 0.99 * 400
             assert len(some.chosen) == 1 and 0 < (some.works[0].ttft or 0) < 0.4
         assert ask(some).status == 200
         some.until_idle()

@@ -236,10 +236,7 @@ class Loop:
             if not future.set_running_or_notify_cancel():
                 return  # its caller waits no more
             try:
-                if settled:
-                    self._read_all()
-                else:
-                    self.check_open("a quote")
+                (self._read_all if settled else self.check_open)()
                 future.set_result(act(self.engine))
             except BaseException as error:
                 future.set_exception(error)

@@ -97,8 +97,7 @@ class Engine:
         self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
         self.vocabulary = int(model.module.config.get_text_config().vocab_size)
         self.grammars = Grammars(model.tokenizer, model.eos_ids)
-        self._maker = RunMaker(model, self.cache, config, self.grammars, clock)
-        self.stats, self.closed = Stats(), False
+        self._maker, self.stats, self.closed = RunMaker(self.cache, config, model, self.grammars, clock), Stats(), False
         self.participants: list[StepParticipant] = []  # they take part in every step: a peer, a publisher
         try:
             self.outer = OuterMemory((model, self.cache, self.pages), shared, disk, self.plans.carry)

@@ -58,7 +58,7 @@ class RunMaker:
     """One engine's."""
 
     def __init__(
-        self, model: Model, cache: Cache, config: EngineConfig, grammars: Grammars, clock: Callable[[], float]
+        self, cache: Cache, config: EngineConfig, model: Model, grammars: Grammars, clock: Callable[[], float]
     ) -> None:
         self._model, self._cache, self._config, self._grammars, self._clock = model, cache, config, grammars, clock
         self._vocabulary, self._numbers = int(model.module.config.get_text_config().vocab_size), count()
