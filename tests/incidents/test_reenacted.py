@@ -109,7 +109,7 @@ def test_step_by_step_the_page_shows_what_was_there_then(
     path, told, pages = leaked_holds(tmp_path), dict.fromkeys(("out", "err"), ""), list[int]()
 
     class Enter(io.StringIO):
-        def readline(self, size: int | None = -1, /) -> str:
+        def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]
             new = capsys.readouterr()
             told["out"], told["err"] = told["out"] + new.out, told["err"] + new.err
             (url,) = re.findall(r"open (\S+)", told["err"])
