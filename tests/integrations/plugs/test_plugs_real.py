@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers.shared.redis_server import needs_redis
+from tests.tiers.shared.conftest import needs_redis
 
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = ROOT / ".vllm-env" / "bin" / "python"

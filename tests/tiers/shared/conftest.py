@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers.shared.redis_server import NO_REDIS, RedisServer, redis_there
+from tests.tiers.shared.redis_server import BINARY, NO_REDIS, RedisServer, redis_there
+
+needs_redis = pytest.mark.skipif(BINARY is None, reason=NO_REDIS)
 
 
 def running() -> Iterator[RedisServer]:

@@ -14,13 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.waits import rest
 
 BINARY = shutil.which("redis-server")
 NO_REDIS = "redis-server is not installed (Debian: apt install redis-server)"
-needs_redis = pytest.mark.skipif(BINARY is None, reason=NO_REDIS)
 FAULTS = ("kill", "stop", "empty", "full", "drop")
 SETTINGS = ("--save", "", "--appendonly", "no", "--protected-mode", "no", "--unixsocketperm", "700")
 
