@@ -192,10 +192,11 @@ class Claim:
         across = merged(Span(hit.blocks, places.blocks))
         return (*missing, *(across for _ in setup.groups[len(missing) :]))
 
-    def gains_from(self, other: Prepared, span: Span) -> bool:
+    def gains_from(self, other: Prepared, span: Span, having: int = 0) -> bool:
         """Once `other` has computed `span`, more of this request could be reused: the same tokens, up to there.
 
-        Where all is kept the first whole block it lacks counts; with states, the first snapshot that `span` leaves.
+        Where all is kept the first whole block it lacks counts, behind tokens that it is `having` soon; with states,
+        the first snapshot that `span` leaves.
         """
         mine, theirs = self._promise.prepared, ready_of(other)
         setup, size = mine.setup, mine.setup.block_size
@@ -204,7 +205,7 @@ class Claim:
             block = _first_kept(theirs, span, self.start) // size - 1
             gains = block >= 0 and not redo  # who computes a part again may find no state before that
         else:
-            block = found.blocks
+            block = max(found.blocks, having // size)
             gains = span.start // size <= block < span.end // size and block >= redo
         alike = mine.keep and theirs.keep and mine.scope_key == theirs.scope_key
         copies = setup.partial_policy == 2 and not setup.state_groups  # a part of a page can be copied

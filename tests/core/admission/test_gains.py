@@ -65,6 +65,18 @@ def test_the_first_missing_block_decides(store: StoreName) -> None:
         assert not gains(cache, mine, other, Span(*span)), span
 
 
+def test_what_it_shares_at_once_is_no_gain_of_waiting(store: StoreName) -> None:
+    """Having what the other computes now, it waits only for an equal block behind that."""
+    cache = build(store)
+    other = cache.prepare(Request("other", joined(seq(0, 16), seq(50, 8))))
+    with cache.claim([Request("mine", seq(0, 24))]) as claims:
+        for having, gained in ((0, True), (6, True), (8, True), (12, True), (16, False)):
+            span = Span(having, 24)
+            assert claims[0].gains_from(other, span, having) is gained, having
+        assert not claims[0].gains_from(other, Span(8, 11), 8), "not the whole of it"
+        assert not claims[0].gains_from(other, Span(8, 24)), "it has nothing of that other's first part"
+
+
 def test_a_step_later_it_is_there(store: StoreName) -> None:
     """Three equal prompts: two are left out, and start behind what the first has computed meanwhile."""
     cache = build(store)
