@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from tests.tiers.shared.redis_server import FAULTS, NO_REDIS, RedisServer, redis_there
+from tests.waits import until
 
 ROW, BLOCK = 8192, 16
 TEXTS = 30
@@ -153,6 +154,8 @@ def live(folder: Path, seed: int, server: RedisServer | None) -> int:
         engine.serve(text(dice))
         if server is not None and fault:
             server.mend()
+            store = engine.tier.tier.store
+            until(lambda: not store.hanging and store.client.takes_pages)  # noqa: B023
         if turn % 20 == 19:
             engine.forget_host()
     disk, store = engine.tier.tier.disk, engine.tier.tier.store
@@ -174,10 +177,10 @@ def live(folder: Path, seed: int, server: RedisServer | None) -> int:
 
 
 def flip(folder: Path, dice: np.random.Generator, server: RedisServer | None) -> None:
-    """Some bits of the pages on disk, and of every third in the store."""
+    """Some bits of the pages on disk, and of every third in the store, in a Redis of every second."""
     if server is not None:
         with server.client() as there:
-            for name in sorted(there.keys())[::3]:
+            for name in sorted(there.keys())[::2]:
                 raw = bytearray(there.get(name))
                 raw[int(dice.integers(len(raw)))] ^= 1 << int(dice.integers(8))
                 there.set(name, bytes(raw))
