@@ -53,6 +53,7 @@ EVERYWHERE = (
 )  # fmt: skip
 OVERLAPPED = ("tokens ahead", "waits for a token", "drained", "computed in vain")
 WITHOUT_STATE = (
+    "reused_pending",
     "steps of fixed size",
     "drafts accepted",
     "drafts accepted, sampled",
@@ -102,8 +103,10 @@ def ending(pair: Pair, sampling: Sampling, tokens: list[int]) -> str:
     return "stop" if tokens[-1] in sampling.stop_ids else "length"
 
 
-def run_talk(pair: Pair, seed: int, *, overlap: bool = False) -> tuple[Counter[str], list[Difference]]:
-    talk = Talk(pair.model, seed, speak=pair.speak, overlap=overlap)
+def run_talk(
+    pair: Pair, seed: int, *, overlap: bool = False, share: bool = True
+) -> tuple[Counter[str], list[Difference]]:
+    talk = Talk(pair.model, seed, speak=pair.speak, overlap=overlap, share=share)
     what = f"{pair.name}, seed {seed}, {talk.config}"
     found = [difference for done in talk.run() for difference in compare(pair, done, what)]
     wrong = [difference for difference in found if not difference.tie]
