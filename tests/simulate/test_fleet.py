@@ -209,7 +209,14 @@ def test_the_answer_is_one_sentence_over_all_sizes() -> None:
     assert said == ("With 2 to 8 workers a cache-aware router hits 7.0 to 13.0 points more than least_loaded.")
     assert answer(found[:3]) == answer_lines(found)[0]
     assert answer_lines(found)[1].endswith("with a p95 first token of 1.67 s instead of 1.8 s.")
-    assert "1 worker, exact: 25.0 % of" in answer([result_of(1, "exact", 0.25), result_of(1, "least_loaded", 0.25)])
+    equal = [result_of(1, "exact", 0.25), result_of(1, "least_loaded", 0.25)]
+    assert answer_lines(equal) == [answer(equal)] and answer(equal).startswith("1 worker, whatever the router: 25.0 %")
+    blind = [result_of(2, "round_robin", 0.25), result_of(2, "least_loaded", 0.25), result_of(2, "affinity", 0.3)]
+    assert [one.split(":")[0] for one in answer_lines(blind)] == [
+        "2 workers, round_robin, least_loaded",
+        "2 workers, affinity",
+    ]
+    assert answer(equal[:1]).startswith("1 worker, exact: 25.0 %")
     same = [replace(one, hit_rate=0.2, ttft_ms={"p50": 1.0, "p95": 2000.0}) for one in found]
     assert answer(same).startswith("No difference: with 2 to 8 workers") and "0.0" not in answer(same)
     assert answer_lines(same)[0].startswith("2 workers: no difference between")

@@ -195,7 +195,7 @@ def test_times_that_are_told_and_times_that_are_not_there(tmp_path: Path) -> Non
     line = {"prompt": [1, 2], "output_tokens": 1}
     for wrong, fact in (
         (line, "it has no time that is known by name; name its field"),
-        ({**line, "ts": 12.5}, "the time ts is 12.5, which is not a time since the epoch; say what it counts"),
+        ({**line, "ts": 12.5}, "its time, 'ts', is 12.5, which is not a time since the epoch; say what it counts"),
         ({**line, "ts": True}, "it has no time that is known by name"),
         ({**line, "ts": "later"}, "it has no time that is known by name"),
     ):
@@ -263,7 +263,7 @@ def test_a_row_that_is_wrong_is_told_by_its_line(tmp_path: Path) -> None:
         ("2023-11-16 18:17:05,0,1", "line 4: its prompt has 0 tokens"),
         ("2023-11-16 18:17:05,1,99999999999", "line 4: its answer has 99999999999 tokens"),
         ('2023-11-16 18:17:05,"1,1', "line 4: it is not a row of a table"),
-        ("yesterday,1,1", "line 4: the time TIMESTAMP is 'yesterday'"),
+        ("yesterday,1,1", "line 4: its time, 'TIMESTAMP', is 'yesterday'"),
     ):
         with pytest.raises(TraceError, match=fact):
             made_of(tmp_path, [TABLE + row])

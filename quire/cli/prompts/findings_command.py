@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from quire.simulate.show.number_format import count_text, share_text
 from quire.simulate.show.page_file import check_page, write_page
 from quire.trace.prompts.logged_prompts import LogFile, tokens_of
 from quire.trace.prompts.message_places import message_at
+from quire.trace.read.streams import STDIN
 from quire.trace.units import Int32
 
 FIRST = ("--tokenizer", "--memory", "--block-size", "--json")
@@ -62,7 +64,7 @@ def find_in(file: LogFile, options: FindOptions) -> LogFindings:
     """Read a log once, then a few of its lines again."""
     if not file.again:
         fact = "it can be read once, and some prompts are looked at again, token by token"
-        raise InputError(say("standard input", fact, "name a file"))
+        raise InputError(say("standard input" if file.path == STDIN else f"log {file.path!r}", fact, "name a file"))
     reader = LogReader()
     with progress([file.path]) as passed:
         for prompt in file.prompts(passed=passed):
@@ -70,11 +72,20 @@ def find_in(file: LogFile, options: FindOptions) -> LogFindings:
     if not len(reader):
         raise InputError(say(f"log {file.path!r}", "it has no requests", "see docs/trace.md for the forms"))
     log = reader.finish()
+    return find_findings(
+        log, options, lambda numbers: tokens_again(file, log, numbers),
+        lambda number, token: message_at(file, *_key(log, number), token),
+    )  # fmt: skip
 
-    def fetch(numbers: Any) -> dict[int, Int32]:
-        return tokens_of(file, {_key(log, number): number for number in numbers})
 
-    return find_findings(log, options, fetch, lambda number, token: message_at(file, *_key(log, number), token))
+def tokens_again(file: LogFile, log: PromptLog, numbers: Sequence[int]) -> dict[int, Int32]:
+    """Of some requests; raises InputError if their lines are others than those that were read."""
+    found = tokens_of(file, {_key(log, number): number for number in numbers})
+    for number in numbers:
+        if len(found.get(number, ())) != log.lengths[number]:
+            fact = f"its line {_key(log, number)[0]} is another than before: it was written while it was read"
+            raise InputError(say(f"log {file.path!r}", fact, "give a copy of it"))
+    return found
 
 
 def _key(log: PromptLog, number: int) -> tuple[int, int]:

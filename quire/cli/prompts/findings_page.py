@@ -68,5 +68,5 @@ def _tiles(found: LogFindings) -> list[tuple[str, str, str]]:
         ("Findings", count_text(len(found.findings)), "what keeps prompts from sharing"),
         ("Requests", count_text(found.requests), "in the log"),
         ("Prompt tokens", count_text(found.prompt_tokens), "of these requests"),
-        ("Reuse at most", share_text(found.ceiling), "in a cache that forgets nothing"),
+        ("Reuse at most", share_text(found.ceiling), "of these prompts as they are, if nothing is forgotten"),
     ]

@@ -10,6 +10,8 @@ from quire.cli.trace.make_command import rate_of
 from quire.core.records.errors import say
 from quire.trace.prompts.arrival_times import UNITS
 from quire.trace.prompts.logged_prompts import LogOptions
+from quire.trace.read.lines import LONGEST
+from quire.trace.units import shown
 
 
 def add_log_options(parser: CommandParser) -> None:
@@ -32,6 +34,9 @@ def log_options(options: Namespace) -> LogOptions:
         number = getattr(options, name, None)
         if number is not None and number < 1:
             raise InputError(say(f"--{name.replace('_', '-')} {number}", "nothing is left", "give at least 1"))
+    if getattr(options, "block_size", 1) > LONGEST:
+        ask = f"--block-size {shown(options.block_size, 40)}"
+        raise InputError(say(ask, "no prompt is as long as a block", f"give at most {LONGEST}"))
     return LogOptions(
         options.tokenizer, options.time_field, options.time_unit, options.rate, tuple(options.scope_field),
         options.name_field, options.skip_bad, options.limit, options.drop_tools,

@@ -6,6 +6,7 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from pathlib import Path
 
 from quire import InputError, QuireError
 from quire.cli.arguments import CommandParser
@@ -53,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     warnings = [*([UNSHARED] if load_trace(source).lengths_only else []), *apart_lines(settings)]
     _show(answers, fleets, options, warnings)
     wrote = not (options.html and results) or write_page(
-        options.html, render(options.trace, results, settings, warnings), "quire fleet"
+        options.html, render(Path(options.trace).name, results, settings, warnings), "quire fleet"
     )
     if options.html and results and wrote and not options.json:
         print(f"page: {options.html}")

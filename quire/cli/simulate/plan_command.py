@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"quire plan: {error}", file=sys.stderr)
         return 2
     shown = ShownPlan(plan, search, measured, load_trace(search.source).lengths_only)
-    wrote = options.html is None or write_page(options.html, render(options.trace, shown), "quire plan")
+    wrote = options.html is None or write_page(options.html, render(Path(options.trace).name, shown), "quire plan")
     if options.json:
         found = plan.to_json() if shown.is_believed else {**plan.to_json(), "chosen": None}
         warnings = [UNSHARED] if shown.lengths_only else []

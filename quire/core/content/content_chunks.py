@@ -42,12 +42,11 @@ def cut_prompts(tokens: Int32, lengths: Int64) -> Chunks:
     """Chunks of prompts that stand one behind the other in `tokens`."""
     firsts = np.cumsum(lengths) - lengths
     mixed = mix(tokens.astype(np.uint64))
-    levels = _levels(mixed, firsts)
-    starts = np.flatnonzero(levels)
+    starts, levels = _starts(mixed, firsts)
     names = _summed(mixed, starts)
-    sizes = np.diff(np.append(starts, len(tokens))).astype(np.int32)
-    counts = np.diff(np.append(np.searchsorted(starts, firsts), len(starts)))
-    return Chunks(names, sizes, levels[starts] - np.uint8(1), counts)
+    sizes = np.diff(starts, append=len(tokens)).astype(np.int32)
+    counts = np.diff(np.searchsorted(starts, firsts), append=len(starts))
+    return Chunks(names, sizes, levels, counts)
 
 
 def merge_chunks(chunks: Chunks, level: int) -> Chunks:
@@ -90,26 +89,26 @@ def _inverse_powers(count: int) -> UInt64:
     return np.multiply.accumulate(found)
 
 
-def _levels(mixed: UInt64, firsts: Int64) -> NDArray[np.uint8]:
-    """Of the cut before each token, from 1 on; 0: there is none. The three tokens before it decide."""
+def _starts(mixed: UInt64, firsts: Int64) -> tuple[Int64, NDArray[np.uint8]]:
+    """Where chunks begin, and the level of the cut there. The three tokens before it decide."""
     window = mixed.copy()
     window[1:] += mixed[:-1] * np.uint64(0x2545F4914F6CDD1D)
     window[2:] += mixed[:-2] * np.uint64(0xA0761D6478BD642F)
     window *= _ODD
-    levels = np.zeros(len(mixed) + 1, np.uint8)
-    is_cut = (window >> np.uint64(64 - MEAN_BITS)) == 0
+    is_start = np.zeros(len(mixed) + 2, bool)
+    is_cut = is_start[1:-1]  # behind each token
+    np.less(window, np.uint64(1 << 64 - MEAN_BITS), out=is_cut)
     is_cut[1:] &= window[1:] != window[:-1]  # a token that is repeated for long is one chunk
-    places = np.flatnonzero(is_cut)
-    rest = window[places] << np.uint64(MEAN_BITS)
-    above = np.zeros(len(places), np.uint8)
-    for bits in range(1, LEVELS):
-        above += (rest >> np.uint64(64 - bits)) == 0
-    levels[places + 1] = above + 1
     for offset in (1, 2):  # windows that reach into the prompt before
-        inside = firsts + offset
-        levels[inside[inside < len(levels)]] = 0
-    levels[firsts] = LEVELS + 1
-    return levels[:-1]
+        is_start[np.minimum(firsts + offset, len(mixed))] = False
+    is_start[firsts] = True
+    starts = np.flatnonzero(is_start[: len(mixed)])
+    rest = window[starts - 1] << np.uint64(MEAN_BITS)
+    levels = np.zeros(len(starts), np.uint8)
+    for bits in range(1, LEVELS):
+        levels += rest < np.uint64(1 << 64 - bits)
+    levels[np.searchsorted(starts, firsts[firsts < len(mixed)])] = LEVELS  # but for empty prompts at the end
+    return starts, levels
 
 
 def _summed(mixed: UInt64, starts: Int64) -> UInt64:

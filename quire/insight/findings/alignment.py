@@ -6,6 +6,7 @@ common: S     runs: I J K at one place each     gap: 9:05 for 9:00
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -82,10 +83,11 @@ class Alignment:
     @property
     def swapped(self) -> list[EqualRun]:
         """Runs that change places with another."""
-        return [
-            run for run in self.runs
-            if any((run.mine < one.mine) != (run.other < one.other) for one in self.runs if one is not run)
-        ]  # fmt: skip
+        others = np.array([run.other for run in self.runs])
+        before = np.maximum.accumulate(np.append(-1, others[:-1]))  # the last of those in front
+        behind = np.minimum.accumulate(np.append(others[1:], len(self.other))[::-1])[::-1]
+        is_swapped = (before > others) | (behind < others)
+        return [self.runs[place] for place in np.flatnonzero(is_swapped).tolist()]
 
     @property
     def dense(self) -> float:
@@ -164,18 +166,22 @@ def _runs(at: Int64, there: Int64, aligned: Alignment) -> list[EqualRun]:
 
 def _longest_order(runs: list[EqualRun]) -> list[EqualRun]:
     """Runs that stand in one order in both prompts, with the most tokens."""
-    best: list[int] = []
+    ends: list[tuple[int, int, int]] = []  # best orders so far: where they end in the other, tokens, their last run
     before: list[int] = []
-    for place, run in enumerate(runs):
-        choices = [prior for prior in range(place) if runs[prior].other < run.other]
-        prior = max(choices, key=best.__getitem__, default=-1)
-        best.append(run.tokens + (best[prior] if prior >= 0 else 0))
+    for number, run in enumerate(runs):
+        place = bisect_left(ends, (run.other,))
+        _, tokens, prior = ends[place - 1] if place else (0, 0, -1)
         before.append(prior)
+        tokens += run.tokens
+        end = place
+        while end < len(ends) and ends[end][1] <= tokens:  # they end later and have no more
+            end += 1
+        ends[place:end] = [(run.other, tokens, number)]
     kept = []
-    place = max(range(len(runs)), key=best.__getitem__, default=-1)
-    while place >= 0:
-        kept.append(runs[place])
-        place = before[place]
+    number = ends[-1][2] if ends else -1
+    while number >= 0:
+        kept.append(runs[number])
+        number = before[number]
     return kept[::-1]
 
 

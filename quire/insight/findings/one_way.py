@@ -41,11 +41,15 @@ class Spellings:
         uses = Counter[Text]()
         for text, count in self._pairs.items():
             uses[self._one(text)] += count
-        self._texts: dict[int, list[Text]] = {}  # by their first chunk, the longest first
+        self._written = dict[Text, Text]()  # as the first of them
+        self._lengths: dict[int, list[int]] = {}  # of texts with this first chunk, the longest first
         for text in sorted(every, key=len, reverse=True):
             one = self._one(text)
             if 1 < ways[one] <= max(FEW_SPELLINGS, SOME_SPELLINGS * uses[one]):
-                self._texts.setdefault(text[0], []).append(text)
+                self._written[text] = one
+                lengths = self._lengths.setdefault(text[0], [])
+                if lengths[-1:] != [len(text)]:
+                    lengths.append(len(text))
 
     def _learn(self, aligned: Alignment) -> None:
         mine, other = aligned.mine.tolist(), aligned.other.tolist()
@@ -68,8 +72,9 @@ class Spellings:
         return sum(self._sizes[chunk] for chunk in text)
 
     def _one(self, text: Text) -> Text:
-        while self._first[text] != text:
-            text = self._first[text]
+        while (first := self._first[text]) != text:
+            self._first[text] = self._first[first]  # the way is half as long the next time
+            text = first
         return text
 
     def row(self, row: Row) -> Row:
@@ -77,10 +82,10 @@ class Spellings:
         ids, place, written = row[0].tolist(), 0, list[int]()
         self._sizes |= zip(ids, row[1].tolist(), strict=True)
         while place < len(ids):
-            for text in self._texts.get(ids[place], ()):
-                if tuple(ids[place : place + len(text)]) == text:
-                    written += self._one(text)
-                    place += len(text)
+            for length in self._lengths.get(ids[place], ()):
+                if (one := self._written.get(tuple(ids[place : place + length]))) is not None:
+                    written += one
+                    place += length
                     break
             else:
                 written.append(ids[place])

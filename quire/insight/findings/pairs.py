@@ -127,14 +127,17 @@ class Pairs:
 
     def _group(self, change: Change, pairs: list[Pair], members: Int64, looked: Int64) -> list[Group]:
         """One, if what follows the change stays."""
-        stay = [pair for pair in pairs if change is not Change.CHANGED or self._stays(pair, pairs)]
+        stay = self._that_stay(pairs) if change is Change.CHANGED else pairs
         members = members.astype(np.int64)
         return [Group(change, stay, members, int(np.isin(looked, members).sum()))] if stay else []
 
-    def _stays(self, pair: Pair, group: list[Pair]) -> bool:
-        """Whether what follows the change stays the same: the whole earlier prompt does, or all prompts have it."""
-        if pair.aligned.cover >= STATIC:
-            return True
-        first = pair.aligned.mine[pair.aligned.kept[0].mine]
-        same = sum(1 for other in group if (other.aligned.mine == first).any())
-        return same >= STATIC * len(group)
+    def _that_stay(self, pairs: list[Pair]) -> list[Pair]:
+        """What follows the change stays the same: the whole earlier prompt does, or most prompts here have it."""
+        firsts = np.array([pair.aligned.mine[pair.aligned.kept[0].mine] for pair in pairs], np.int32)
+        counts = np.zeros(len(pairs), np.int64)
+        for pair in pairs:
+            counts += np.isin(firsts, pair.aligned.mine)
+        return [
+            pair for pair, count in zip(pairs, counts.tolist(), strict=True)
+            if pair.aligned.cover >= STATIC or count >= STATIC * len(pairs)
+        ]  # fmt: skip

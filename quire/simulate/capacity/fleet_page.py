@@ -87,7 +87,7 @@ def answer_lines(results: Sequence[FleetResult]) -> list[str]:
     lines = []
     for count in _counts(results):
         if (pair := _pair(results, count)) is None:
-            lines += [_alone(result) for result in results if result.workers == count]
+            lines += _alone([result for result in results if result.workers == count])
             continue
         exact, blind = pair
         points = (exact.hit_rate - blind.hit_rate) * 100
@@ -116,12 +116,16 @@ def _pair(results: Sequence[FleetResult], count: int) -> tuple[FleetResult, Flee
     return (exact, blind) if exact is not None and blind is not None and count > 1 else None
 
 
-def _alone(result: FleetResult) -> str:
-    """A fleet with nothing beside it."""
-    return (
-        f"{workers_text(result.workers)}, {result.router}: {share_text(result.hit_rate)} of the prompt tokens are "
-        f"reused, and the p95 first token takes {time_text(result.ttft(95))}."
-    )
+def _alone(results: Sequence[FleetResult]) -> list[str]:
+    """Fleets of one size with no router that knows beside one that does not; of equal ones it is said once."""
+    by_outcome: dict[str, list[str]] = {}
+    for one in results:
+        said = f"{share_text(one.hit_rate)} of the prompt tokens are reused, and the p95 first token takes "
+        by_outcome.setdefault(f"{said}{time_text(one.ttft(95))}.", []).append(one.router)
+    workers = workers_text(results[0].workers)
+    if len(by_outcome) == 1 and len(results) > 1:
+        return [f"{workers}, whatever the router: {said}" for said in by_outcome]
+    return [f"{workers}, {', '.join(routers)}: {said}" for said, routers in by_outcome.items()]
 
 
 def warning_lines(results: Sequence[FleetResult]) -> list[str]:

@@ -159,7 +159,7 @@ def _labels(plot: Plot, axes: Axes) -> str:
 def _numbers(plot: Plot) -> Markup:
     stride = -(-len(plot.x) // TABLE_ROWS)
     rows = [[plot.say_x(plot.x[at]), *_cells(plot, at)] for at in range(0, len(plot.x), stride)]
-    every = "" if stride == 1 else f" (every {stride}th)"
+    every = "" if stride == 1 else f" (every {({2: '2nd', 3: '3rd'}).get(stride, f'{stride}th')})"
     return folded(f"Numbers{every}", [table(["at", *(series.name for series in plot.series)], rows)])
 
 

@@ -70,7 +70,7 @@ class ArrivalTimes:
         number = _number(value)
         time = _iso(value) if number is None and isinstance(value, str) else self._scaled(number)
         if time is None or not math.isfinite(time) or not 0 <= time <= LATEST:
-            fact = f"the time {self._field} is {shown(value, 40)}"
+            fact = f"its time, {self._field!r}, is {shown(value, 40)}"
             raise Wrong(fact, "give seconds or milliseconds since the epoch, or ISO 8601")
         return time
 
@@ -80,7 +80,7 @@ class ArrivalTimes:
         if self._unit is None:
             fits = [unit for unit, (least, most) in SINCE_EPOCH.items() if least <= number < most]
             if not fits:
-                fact = f"the time {self._field} is {number:g}, which is not a time since the epoch"
+                fact = f"its time, {self._field!r}, is {number:g}, which is not a time since the epoch"
                 raise Wrong(fact, "say what it counts: --time-unit s, ms, us or ns")
             self._unit = fits[0]
         return number * UNITS[self._unit]

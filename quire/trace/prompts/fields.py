@@ -84,10 +84,11 @@ def session_of(fields: Fields, body: Fields, named: str | None) -> str | None:
 
 def name_of(fields: Fields, body: Fields, names: Sequence[str]) -> str | None:
     """The first of these fields that names something, of the line or of the request in it."""
+    places = (fields,) if body is fields else (fields, body)
     for name in names:
-        for inner in (fields, body):
-            value = at(inner, name)
-            if type(value) in (int, str):
+        head = name.partition(".")[0]
+        for inner in places:
+            if head in inner and type(value := at(inner, name)) in (int, str):
                 return str(value)
     return None
 

@@ -42,10 +42,14 @@ def read_object(text: bytes) -> Fields:
     """The object of a line; raises Wrong."""
     try:
         fields = json.loads(text)
+    except UnicodeDecodeError as error:
+        raise Wrong(f"its byte {error.start + 1:,} is no UTF-8", "write the log as UTF-8, or pass --skip-bad") from None
     except (ValueError, RecursionError) as error:
         if is_table(text):
             cure = "give the log of the prompts; for lengths there are quire trace make, and quire plan of its trace"
             raise Wrong("it is a table of lengths (CSV), without prompts", cure) from None
+        if type(error) is ValueError:  # of Python's own limit
+            raise Wrong("it has a number of thousands of digits", "write numbers that are times or token ids") from None
         raise Wrong(f"it is not JSON ({type(error).__name__})", "write one JSON object per line") from None
     if not isinstance(fields, dict):
         raise Wrong("it is not a JSON object", "write one JSON object per line")

@@ -71,8 +71,9 @@ class LogFile:
 
     @property
     def again(self) -> bool:
-        """Whether it can be read a second time."""
-        return self.path != STDIN
+        """Whether it can be read a second time: no pipe can."""
+        path = Path(self.path)
+        return self.path != STDIN and (path.is_file() or not path.exists())
 
     def prompts(
         self, lines: Collection[int] | None = None, passed: Callable[[int], None] | None = None
@@ -84,6 +85,10 @@ class LogFile:
                 continue
             logged = made.logged
             yield LoggedPrompt(made.tokens, logged.time_ms / 1000, logged.scope, logged.name, made.line, made.place)
+
+    @property
+    def _name(self) -> str:
+        return "standard input" if self.path == STDIN else Path(self.path).name
 
     def tokenizer(self) -> PromptTokenizer:
         """That of the folder that was named."""
@@ -100,7 +105,7 @@ class LogFile:
         options = self.options
         times = ArrivalTimes(options.time_field, options.time_unit, options.rate, needed=options.times_needed)
         names = APPLICATIONS if options.name_field is None else (options.name_field,)
-        return RequestLog(times, options.scope_fields, None, names)
+        return RequestLog(times, options.scope_fields, None, names, prompts_only=True)
 
     def _made(
         self, lines: Collection[int] | None, passed: Callable[[int], None] | None
@@ -129,19 +134,19 @@ class LogFile:
         try:
             yield from texts
         except BrokenStream as broken:
-            self._bad(TraceError(Path(self.path).name, 0, str(broken), "fetch the file again"), False)
+            self._bad(TraceError(self._name, 0, str(broken), "fetch the file again"), False)
 
     def _line(self, maker: PromptMaker, text: bytes, number: int, again: bool) -> int:
-        name = "standard input" if self.path == STDIN else Path(self.path).name
         try:
             if len(text) > LONGEST_LOG_LINE:
                 raise Wrong(f"it is longer than {LONGEST_LOG_LINE:,} bytes", "write one request per line")
             short, ids = take_ids(text)
             return maker.add(read_object(short), number, ids)
         except Wrong as wrong:
-            self._bad(TraceError(name, number, *wrong.args), again)
+            self._bad(TraceError(self._name, number, *wrong.args), again)
         except RecursionError:
-            self._bad(TraceError(name, number, "it is nested too deep", "write the request as it was sent"), again)
+            fact = "it is nested too deep"
+            self._bad(TraceError(self._name, number, fact, "write the request as it was sent"), again)
         return 0
 
     def _bad(self, wrong: TraceError, again: bool) -> None:

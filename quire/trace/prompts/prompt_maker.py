@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class PromptMaker:
         """One line; raises Wrong. How many requests it has. `ids` are those of a prompt that stands there as [0]."""
         logged = self._log.read(fields)
         if ids is not None and logged.prompts == [[0]]:
-            logged = replace(logged, prompts=[ids])
+            logged.prompts = [ids]
         ready = [self._ready(logged, prompt, line, place) for place, prompt in enumerate(logged.prompts)]
         self._batch += ready
         self._text += sum(len(one.text) for one in ready) + sum(map(len, logged.answers))

@@ -33,6 +33,8 @@ from quire.trace.read.lines import LONGEST, Wrong
 from quire.trace.record.trace_writer import is_reason
 from quire.trace.units import Int32, shown
 
+MOST_PROMPTS = 1 << 16  # of one line
+_ANYBODY = Scope()
 _TEMPLATE_SWITCHES = ("add_generation_prompt", "continue_final_message")
 
 
@@ -52,22 +54,22 @@ class LoggedRequest:
     time_ms: float
     prompts: list[str | list[int] | Int32 | Talk]
     scope: Scope
-    output: int | None  # tokens of all answers; None: sum of `answers`, if there are any
-    answers: list[str]
-    input: int | None  # tokens of the prompt, if the log counted them
+    output: int | None = None  # tokens of all answers; None: sum of `answers`, if there are any
+    answers: list[str] = field(default_factory=list)
+    input: int | None = None  # tokens of the prompt, if the log counted them
     session: str | None = None  # which conversation, as the log names it
     finish: str | None = None  # why its answer ended
     name: str | None = None  # of its application or tenant
 
 
 class RequestLog:
-    """Reads line after line of one log."""
+    """Reads line after line of one log; with `prompts_only` nothing of answers and sessions."""
 
     def __init__(
         self, times: ArrivalTimes, scope_fields: Sequence[str] = (), session_field: str | None = None,
-        name_fields: Sequence[str] = (),
+        name_fields: Sequence[str] = (), prompts_only: bool = False,
     ) -> None:  # fmt: skip
-        self.times = times
+        self.times, self._prompts_only = times, prompts_only
         self._name_fields = tuple(name_fields)
         self._session_field = session_field
         self._scope_fields = tuple(scope_fields)
@@ -77,21 +79,24 @@ class RequestLog:
         body = body_of(fields)
         if body is None:
             raise Wrong("it has neither messages nor a prompt", "see what logs can be read in docs/trace.md")
-        prompts = _prompts(body)
+        prompts, time = _prompts(body), self.times.read(fields)
+        scope, name = self._scope(fields, body), name_of(fields, body, self._name_fields)
+        if self._prompts_only:
+            return LoggedRequest(time, prompts, scope, name=name)
         output = count_of(fields, OUTPUT_COUNTS)
         answers = [] if output is not None else [text for text in answers_of(fields) if _is_text(text)]
-        time = self.times.read(fields)
         finish = finish_of(fields)
         return LoggedRequest(
-            time, prompts, self._scope(fields, body), output, answers, count_of(fields, INPUT_COUNTS),
-            session_of(fields, body, self._session_field), finish if is_reason(finish) else None,
-            name_of(fields, body, self._name_fields),
+            time, prompts, scope, output, answers, count_of(fields, INPUT_COUNTS),
+            session_of(fields, body, self._session_field), finish if is_reason(finish) else None, name,
         )  # fmt: skip
 
     def _scope(self, fields: Fields, body: Fields) -> Scope:
         """Requests share only within a model, a salt, and what the user named."""
         model = body.get("model", fields.get("model"))
         salt = body.get("cache_salt", fields.get("cache_salt"))
+        if model is None and salt is None and not self._scope_fields:
+            return _ANYBODY
         own = [at(fields, name) if at(fields, name) is not None else at(body, name) for name in self._scope_fields]
         named = [_named(value) for value in own]
         return Scope(lora=_named(model), salt=_named(salt), epoch=json.dumps(named) if any(named) else None)
@@ -118,7 +123,10 @@ def _plain(prompt: Any) -> list[str | list[int] | Int32 | Talk]:
         return [_text(prompt)]
     if not isinstance(prompt, list) or not prompt:
         raise Wrong(f"its prompt is {kind_of(prompt)}", "give text, token ids, or a list of them")
-    if type(prompt[0]) is int:
+    if len(prompt) > MOST_PROMPTS and type(prompt[0]) is not int:
+        fact = f"it has {len(prompt):,} prompts, and a line may have {MOST_PROMPTS:,}"
+        raise Wrong(fact, "write one request per line")
+    if type(prompt[0]) in (int, float, bool):
         return [_ids(prompt)]
     return [_text(one) if isinstance(one, str) else _ids(one) for one in prompt]
 
@@ -128,7 +136,8 @@ def _ids(prompt: Any) -> list[int]:
         raise Wrong(f"a prompt is {kind_of(prompt)}", f"give 1 to {LONGEST} token ids")
     for token in prompt:
         if type(token) is not int or not 0 <= token < 1 << 31:
-            raise Wrong(f"a token id is {kind_of(token)} out of range", "token ids are whole numbers from 0 on")
+            what = shown(token, 40) if type(token) in (int, float) else kind_of(token)
+            raise Wrong(f"a token id is {what}", "token ids are whole numbers from 0 to 2147483647")
     return prompt
 
 

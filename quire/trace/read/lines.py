@@ -30,8 +30,7 @@ MOONCAKE_BLOCK = 512  # tokens per hash id, unless the trace or the caller says
 LONGEST_ID = 200  # characters
 PLAIN = Scope()
 LONGEST_HEADER = 4096  # bytes
-_NAME = rb'\s*"?[A-Za-z_][\w ./()-]*"?\s*'
-_HEADER = re.compile(rb"(?:\xef\xbb\xbf)?" + _NAME + rb"(?:," + _NAME + rb")+")
+_NAME = re.compile(rb'"?[A-Za-z_][\w ./()-]*"?')
 FROM_TABLE = "make a trace of it first: quire trace make LOG -o TRACE (docs/trace.md)"
 FROM_LOG = "make a trace of it first: quire trace make LOG -o TRACE --tokenizer FOLDER (docs/trace.md)"
 _SCOPE = ("lora", "salt", "epoch")
@@ -187,7 +186,8 @@ def _version(value: Any) -> int:
 
 def is_table(text: bytes) -> bool:
     """Whether a line is like the header of a table: names with commas between them."""
-    return len(text) <= LONGEST_HEADER and _HEADER.fullmatch(text) is not None
+    names = text.removeprefix(b"\xef\xbb\xbf").split(b",") if len(text) <= LONGEST_HEADER else []
+    return len(names) > 1 and all(_NAME.fullmatch(name.strip()) for name in names)
 
 
 def _object(text: bytes) -> dict[str, Any]:

@@ -7,21 +7,22 @@ requests alone: about 100 bytes for each and 40 for each chunk.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.content.content_chunks import LEVELS, Chunks, UInt64, cut_prompts, merge_chunks
 from quire.trace.prompts.logged_prompts import LoggedPrompt
-from quire.trace.units import Int32, Int64
+from quire.trace.units import Int32, Int64, cut
 
 MOST_CHUNKS = 7 << 20
 BATCH = 1 << 16  # tokens that are cut at once
 AT_ONCE = 1 << 18  # numbers that are looked at, to need little memory beside the result
-ROW = 5  # numbers of each request
+ROW = 4  # numbers of each request
 SCOPE_PARTS = ("salt", "lora", "epoch")
+MOST_NAMES, LONGEST_NAME = 1 << 16, 200  # that are kept to be shown; letters of one
 
 
 @dataclass(slots=True, eq=False)
@@ -57,16 +58,6 @@ class PromptLog:
         return np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.starts))
 
 
-@dataclass(slots=True)
-class _Codes:
-    """Values by number, in order of appearance."""
-
-    numbers: dict[Hashable, int] = field(default_factory=dict)
-
-    def __getitem__(self, value: Hashable) -> int:
-        return self.numbers.setdefault(value, len(self.numbers))
-
-
 class LogReader:
     """Takes prompts one by one; `finish` gives the log."""
 
@@ -77,17 +68,21 @@ class LogReader:
         self._parts: list[Chunks] = []
         self._count = 0
         self._level = 0
-        self._rows = array("d")  # time, length, name, line, place
-        self._scopes = array("q")
-        self._names = _Codes()
+        self._rows = array("d")  # time, length, line, place
+        self._scopes = array("q")  # hashes of its parts
+        self._names = array("q")  # hashes
+        self._shown: dict[int, str | None] = {}  # by hash
 
     def __len__(self) -> int:
         return len(self._rows) // ROW
 
     def add(self, prompt: LoggedPrompt) -> None:
         """One more; its tokens are not kept."""
-        name = self._names[prompt.name]
-        self._rows.extend((prompt.time, len(prompt.tokens), name, prompt.line, prompt.place))
+        self._rows.extend((prompt.time, len(prompt.tokens), prompt.line, prompt.place))
+        name = hash(prompt.name)
+        self._names.append(name)
+        if name not in self._shown and len(self._shown) < MOST_NAMES:
+            self._shown[name] = prompt.name and cut(prompt.name, LONGEST_NAME)
         self._scopes.extend(hash(getattr(prompt.scope, part)) for part in SCOPE_PARTS)
         self._waiting.append(prompt.tokens)
         self._waiting_tokens += len(prompt.tokens)
@@ -116,20 +111,21 @@ class LogReader:
         scopes = np.frombuffer(self._scopes, np.uint64).reshape(-1, len(SCOPE_PARTS))
         counts = np.concatenate([part.counts for part in parts] or [np.empty(0, np.int64)])
         sizes = np.concatenate([part.sizes for part in parts] or [np.empty(0, np.int32)])
-        names = np.concatenate([part.names for part in parts] or [np.empty(0, np.uint64)])
+        chunks = np.concatenate([part.names for part in parts] or [np.empty(0, np.uint64)])
         parts.clear()
-        ids = dense(names)
-        del names
+        ids = dense(chunks)
+        del chunks
+        hashes, names = np.unique(np.frombuffer(self._names, np.int64), return_inverse=True)
         order = np.argsort(columns[:, 0], kind="stable")
         if (np.diff(order) < 0).any():
             firsts = np.cumsum(counts) - counts
             taken = gathered(firsts[order], counts[order])
             ids, sizes, counts, columns, scopes = ids[taken], sizes[taken], counts[order], columns[order], scopes[order]
-        name_list: list[str | None] = list(self._names.numbers)  # type: ignore[arg-type]
+            names = names[order]
         return PromptLog(
             ids, sizes, np.concatenate([[0], np.cumsum(counts)]), columns[:, 0].copy(), columns[:, 1].astype(np.int64),
-            joined_scopes(scopes, SCOPE_PARTS), scopes, columns[:, 2].astype(np.int32), columns[:, 3:].astype(np.int64),
-            name_list, self._level,
+            joined_scopes(scopes, SCOPE_PARTS), scopes, names.astype(np.int32), columns[:, 2:].astype(np.int64),
+            [self._shown.get(one) for one in hashes.tolist()], self._level,
         )  # fmt: skip
 
 

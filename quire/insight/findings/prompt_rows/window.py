@@ -28,13 +28,18 @@ class Window:
         bounds = log.starts[first : first + count + 1]
         chunks = slice(int(bounds[0]), int(bounds[-1]))
         self._rows = Rows(log.ids[chunks], log.sizes[chunks], bounds - bounds[0], self.scopes)
+        self._plain: Int64 | None = None
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def hits(self, apart: Int32 | None = None, kept: NDArray[np.bool_] | None = None) -> Int64:
         """Tokens that each request finds, with other scopes, or if only `kept` requests were stored."""
-        return hits(self._with(apart), self.capacity, kept)
+        if apart is not None or kept is not None:
+            return hits(self._with(apart), self.capacity, kept)
+        if self._plain is None:
+            self._plain = hits(self._rows, self.capacity)
+        return self._plain
 
     def beginnings(self, apart: Int32 | None = None) -> Int32:
         """A number for the first chunk of each request, in its scope."""

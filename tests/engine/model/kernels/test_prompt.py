@@ -6,7 +6,7 @@ import importlib.util
 import os
 import sys
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,7 +16,7 @@ else:
     torch = pytest.importorskip("torch")
 
 from quire.core.records.errors import InputError
-from quire.engine.model.kernels import in_triton
+from quire.engine.model.kernels import in_triton, prompt
 from quire.engine.model.kernels.prompt import attend
 from quire.engine.model.kernels.rules import Rule
 from tests.effort import LONG
@@ -188,6 +188,35 @@ def test_blocks_of_any_size(block_size: int, rule: str) -> None:
 @pytest.mark.parametrize("dim", [64, 128])
 def test_numbers_of_any_kind(dtype: torch.dtype, segments: tuple[tuple[int, int], ...], dim: int) -> None:
     check(Case(segments, Rule(scale=dim**-0.5), heads=(8, 2), dim=dim, dtype=dtype))
+
+
+@needs_triton
+@pytest.mark.parametrize("rule", [pytest.param(name, marks=spared(name in ("full", "all"))) for name in RULES])
+@pytest.mark.parametrize("splits", [3, pytest.param(2, marks=pytest.mark.slow)])
+def test_programs_share_the_keys_of_few_queries(rule: str, splits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some have no keys of a tile, or none that a query of it reads."""
+    monkeypatch.setattr(prompt, "processors", lambda device: 1000)
+    monkeypatch.setattr(prompt, "LEAST_KEYS", 1)
+    monkeypatch.setattr(prompt, "MOST_SPLITS", splits)
+    check(Case(((250, 5), (0, 1), (100, 9)), RULES[rule], heads=(3, 1)))
+
+
+@needs_triton
+def test_keys_are_split_where_processors_would_be_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def noted(*asked: Any) -> int:
+        seen.append(number(*asked))
+        return seen[-1]
+
+    number = prompt._num_splits
+    monkeypatch.setattr(prompt, "_num_splits", noted)
+    monkeypatch.setattr(prompt, "processors", lambda device: 4)
+    check(Case(((1100, 3),), FULL, heads=(2, 1)))
+    check(Case(((1100, 3),), RULES["window"], heads=(2, 1)))
+    check(Case(((1100, 3), (0, 2), (5, 2), (3, 4)), FULL, heads=(2, 1)))
+    check(Case(((0, 40),), FULL, heads=(2, 1)))
+    assert seen == [2, 1, 1, 1]
 
 
 @needs_triton
