@@ -174,7 +174,7 @@ class Incoming:
             if (one := branch.sequence) is not None:
                 part = _part(one.prepared, Span(one.ran, one.prompt_end), chunk)
                 mates.append(_Mate(branch, one.prepared, Span(one.computed, part.end)))
-        if in_flight and not self._cache.config.share_pending:  # prompts whose last part is not committed yet
+        if in_flight:  # prompts whose last part is not committed yet
             last = [branch.sequence for branch in (*self._queues.ready, *self._queues.unread)]
             mates += [
                 _Mate(None, one.prepared, Span(one.computed, one.prompt_end))
