@@ -209,15 +209,15 @@ def options() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb in (smoke, tool):
         verbs.add_parser(verb.__name__, help=verb.__doc__)
-    other = verbs.add_parser("exact", help=exact.__doc__)
-    other.add_argument("--flash", action="store_true", help="FlashAttention too")
-    other.add_argument("--today", action="store_true", help="KV in eight bits, drafters, latent attention alone")
+    same = verbs.add_parser("exact", help=exact.__doc__)
+    same.add_argument("--flash", action="store_true", help="FlashAttention too")
+    same.add_argument("--today", action="store_true", help="KV in eight bits, drafters, latent attention alone")
     one = verbs.add_parser("perf", help=perf.__doc__)
     one.add_argument("--pairs", type=int, default=1, help="rounds, in which connectors take turns")
     one.add_argument("--connectors", default=",".join(CONNECTORS))
     one.add_argument("--limit", type=float, default=280, help="seconds of one engine")
-    for other, limit in ((disk, 420), (anchor, 280)):
-        more = verbs.add_parser(other.__name__, help=other.__doc__)
+    for script_verb, limit in ((disk, 420), (anchor, 280)):
+        more = verbs.add_parser(script_verb.__name__, help=script_verb.__doc__)
         more.add_argument("--limit", type=float, default=limit, help="seconds")
     return parser
 
