@@ -11,6 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from quire.core.store import StoreName
 from tests import second_look
@@ -23,6 +24,9 @@ pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in HERE.iterdir()
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if not Path("/dev/nvidiactl").exists():  # no GPU: Triton, which reads this when it is imported, interprets its kernels
     os.environ.setdefault("TRITON_INTERPRET", "1")
+# By itself Hypothesis fails a test one of whose examples takes 200 ms: of a busy machine that says nothing.
+settings.register_profile("patient", settings.default, deadline=None)
+settings.load_profile("patient")
 for name in (
     "PYTHONWARNINGS",
     "QUIRE_SECRET",

@@ -107,7 +107,7 @@ move = st.tuples(st.integers(0, 1), st.integers(0, 5), st.integers(0, 5), st.boo
 
 
 @pytest.mark.long
-@settings(max_examples=cases(135, 400))
+@settings(deadline=None, max_examples=cases(135, 400))
 @given(st.lists(move, max_size=20))
 def test_batches_keep_every_hazard_in_order(moves: list[tuple[int, int, int, bool]]) -> None:
     keys = [2 * key + swaps for key, _, _, swaps in moves]
