@@ -216,8 +216,8 @@ def options() -> argparse.ArgumentParser:
     one.add_argument("--pairs", type=int, default=1, help="rounds, in which connectors take turns")
     one.add_argument("--connectors", default=",".join(CONNECTORS))
     one.add_argument("--limit", type=float, default=280, help="seconds of one engine")
-    for other, limit in ((disk, 420), (anchor, 280)):
-        more = verbs.add_parser(other.__name__, help=other.__doc__)
+    for script_verb, limit in ((disk, 420), (anchor, 280)):
+        more = verbs.add_parser(script_verb.__name__, help=script_verb.__doc__)
         more.add_argument("--limit", type=float, default=limit, help="seconds")
     return parser
 

@@ -136,7 +136,7 @@ def compared(plain: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
 def is_near_tie(plain: Any, ours: Any) -> bool:
     """Whether two answers part where both choices were worth the same but for rounding: kernels differ by batch."""
     first = next(nth for nth, (one, other) in enumerate(zip(plain[0], ours[0], strict=True)) if one != other)
-    return abs(plain[1][first] - ours[1][first]) < TIE
+    return bool(abs(plain[1][first] - ours[1][first]) < TIE)
 
 
 def main() -> None:

@@ -12,7 +12,8 @@ import pytest
 from quire import InputError
 from quire.cli.simulate import fleet_command
 from quire.core.records.config import Eviction
-from quire.simulate.capacity.deadline_worker import FleetDeadlines
+from quire.insight.deadlines.step_costs import StepWork
+from quire.simulate.capacity.deadline_worker import DeadlineWorker, FleetDeadlines
 from quire.simulate.capacity.fleet import Fleet, FleetResult, LateLimit, play_fleet, play_fleets, played
 from quire.simulate.capacity.fleet_page import answer, answer_lines, warning_lines
 from quire.simulate.capacity.routers import ROUTERS, ExactRouter, LeastLoaded, open_router
@@ -299,6 +300,22 @@ def test_few_wait_where_there_is_room(trace: Trace) -> None:
     found = played(trace, Fleet(4, "deadline", SMALL, FleetDeadlines((600.0,))))
     assert found.deadlines is not None and found.deadlines.refused == 0 and found.deadlines.in_time == len(trace)
     assert found.requests == len(trace)
+
+
+def test_a_door_knows_what_a_turn_of_decoding_takes(trace: Trace) -> None:
+    """Turns without a prompt teach it, too: those who wait for memory wait for them."""
+    worker = DeadlineWorker(trace, SMALL, FleetDeadlines((600.0,)), has_door=True)
+    route = open_router("deadline", [worker], SMALL)
+    for request in trace:
+        assert route(request).worker == 0
+        worker.give(request, request.length)
+    worker.run_to_end()
+    costs, turn = worker.door.costs, SMALL.pace.turn
+    assert costs.seconds(StepWork(rows=24)) - costs.seconds(StepWork(rows=8)) == pytest.approx(
+        turn(24) - turn(8), rel=0.2
+    )
+    assert costs.seconds(StepWork(rows=8)) == pytest.approx(turn(8), rel=0.2)
+    assert costs.num_steps >= max(request.output for request in trace)
 
 
 def test_the_last_clients_may_leave(tmp_path: Path) -> None:
