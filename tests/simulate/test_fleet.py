@@ -218,6 +218,8 @@ def test_the_answer_is_one_sentence_over_all_sizes() -> None:
         "2 workers, affinity",
     ]
     assert answer(equal[:1]).startswith("1 worker, exact: 25.0 %")
+    pair = [result_of(2, "exact", 0.3), result_of(2, "least_loaded", 0.25)]
+    assert answer([*equal, *pair]).startswith("2 workers: a cache-aware router hits 5.0 points more")
     same = [replace(one, hit_rate=0.2, ttft_ms={"p50": 1.0, "p95": 2000.0}) for one in found]
     assert answer(same).startswith("No difference: with 2 to 8 workers") and "0.0" not in answer(same)
     assert answer_lines(same)[0].startswith("2 workers: no difference between")
