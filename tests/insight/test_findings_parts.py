@@ -168,6 +168,15 @@ def write_log(path: Path, stamped: bool) -> list[list[int]]:
     return prompts
 
 
+def test_applications_are_named_by_the_line_or_its_request(tmp_path: Path) -> None:
+    ask = {"time": 1763290000, "prompt": [1, 2, 3]}
+    body = {"body": {"prompt": [1, 2], "metadata": {"tenant": 7}}, "time": 1763290000}
+    path = tmp_path / "log.jsonl"
+    lines = [ask | {"app": "desk"}, ask | {"metadata": {"application": "mail"}}, body, ask | {"metadata": 3}, ask]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [one.name for one in LogFile(str(path)).prompts()] == ["desk", "mail", "7", None, None]
+
+
 def test_lines_of_a_log_are_read_again(tmp_path: Path) -> None:
     prompts = write_log(tmp_path / "log.jsonl", True)
     file = LogFile(str(tmp_path / "log.jsonl"), LogOptions())
