@@ -218,7 +218,8 @@ def behind_windows(named: bool, column: str) -> Cell | None:
     if column == OPTIMUM or ORDERS[column].hints != "none":
         return None
     asks = list(windows.documents(Random(1)))
-    config = windows.config_of(asks, windows.groups_of(1, False), 1300, ORDERS[column].eviction)
+    groups = windows.groups_of(1, False)
+    config = windows.config_of(asks, groups, windows.tiers_of(groups, 1300, 0), ORDERS[column].eviction)
     return Cell(windows.run(asks, replace(config, **ORDERS[column].more), named))
 
 
