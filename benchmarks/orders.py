@@ -47,7 +47,7 @@ from quire.trace.read.lines import TraceError
 
 UNIT = 512  # tokens
 HOURS = {"low": 24.0, "middle": 6.0, "high": 1.5}
-SIZES = {"low": (3000, 7500), "middle": (7500, 14875), "high": (14875, 37250)}
+SIZES = {"low": (3000, 7500), "middle": (7500, 14875), "high": (7437, 14875, 37250)}
 OPTIMUM = "optimum"
 HAS_COST = any(field.name == "eviction_cost" for field in fields(CacheConfig))
 
