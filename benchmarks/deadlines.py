@@ -2,20 +2,25 @@
 
     python benchmarks/deadlines.py                     a clock of its own: the engine's logic, steps of modelled length
     python benchmarks/deadlines.py --recorded          prompts and answers as long as those of the sample trace
-    python benchmarks/deadlines.py --real --device cpu the engine as it is, on this machine's clock
+    python benchmarks/deadlines.py --real              the embedded model as it is, on this machine's clock
     python benchmarks/deadlines.py --json              the numbers
 
 The load: half of the prompts begin with one of 24 texts that are cached, half are new; each wants its first token
 within one of three times. `--recorded`: what is new of a prompt, what was there before, and its answer are as long as
 in a request of the sample trace, a sixteenth of it; all want their first token within one time. `capacity` is what the
 engine serves when requests never lack. "At most" is what the cheapest requests are that fit into the time, all known
-before. Each row is a run of its own.
+before, each step full: no policy serves more in time; beside it that bound by what taking all serves, which no ratio
+exceeds. `--prices 0.85`: the cheapest so many of all are taken, by what each really costs, without a door: what a price
+serves that never changes and knows how long each answer becomes. Each row is a run of its own. With `--real` none of
+these is known; runs beside each other (`--jobs`) then share the cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import random
 import sys
 import time
@@ -27,8 +32,9 @@ from typing import Any, NamedTuple, cast
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from quire.engine import EngineConfig, Model, Run, Sampling, TooLate, from_module
+from quire.engine import EngineConfig, Model, Run, Sampling, TooLate, from_module, load
 from quire.engine.deadlines.first_token import TokenDeadline
+from quire.engine.model import smollm2
 from quire.engine.runner.engine import Engine
 from quire.simulate.capacity.bounds import new_tokens
 from quire.trace.read.trace import read_trace
@@ -41,8 +47,8 @@ TEXTS, TEXT = 24, 96  # cached beginnings, and their tokens
 SCALE, LONGEST = 16, 4096  # of recorded lengths, and the tokens of a prompt and its answer
 ROWS = 16  # sequences at once
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
-LARGE = {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 16, "num_attention_heads": 16}
-MIDDLE = {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 8, "num_attention_heads": 8}
+PRICED = 4000  # requests whose costs make a price
+CALIBRATING = 600  # requests, at most, that are served to know the capacity
 
 
 class Case(NamedTuple):
@@ -55,6 +61,8 @@ class Case(NamedTuple):
     capacity: float  # requests a second
     recorded: bool = False
     within: tuple[float, ...] = ()
+    threads: int = 1
+    price: float | None = None  # seconds above which none is taken, where no door is
     seed: int = 1
 
 
@@ -102,23 +110,24 @@ class ModelledSteps:
 
 
 def open_engine(case: Case) -> tuple[Engine, Clock]:
-    """Of a tiny model on a clock of its own, or of a larger one on the machine's."""
-    torch.manual_seed(0)
-    shape = {"": SMALL, "cpu": MIDDLE}.get(case.device, LARGE)
+    """Of a tiny model on a clock of its own, or of the embedded one on the machine's."""
+    torch.set_num_threads(case.threads)
     longest = LONGEST if case.recorded else 320
-    config = LlamaConfig(
-        vocab_size=256, max_position_embeddings=max(512, longest), num_key_value_heads=2, eos_token_id=1,
-        **cast(Any, shape),
-    )  # fmt: skip
-    module = LlamaForCausalLM(config).eval()
-    if case.device == "cuda":
-        module = module.to("cuda", torch.bfloat16)
-    model, clock = from_module(module), RealClock() if case.device else Clock()
     many = case.recorded or case.device == "cuda"
     sizes = EngineConfig(16_000 if case.recorded else 1200, max_num_tokens=512 if many else 128, max_sequences=ROWS,
                          max_length=longest, deadlines=case.share, max_waiting=4096)  # fmt: skip
-    timed = ModelledSteps(model, clock)
-    engine = Engine(model if case.device else cast(Model, timed), sizes, clock=clock)
+    if case.device:
+        dtype = "bfloat16" if case.device == "cuda" else "float32"
+        clock: Clock = RealClock()
+        return Engine(load(smollm2.folder(), device=case.device, dtype=dtype), sizes, clock=clock), clock
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=256, max_position_embeddings=max(512, longest), num_key_value_heads=2, eos_token_id=1,
+        **cast(Any, SMALL),
+    )  # fmt: skip
+    clock = Clock()
+    timed = ModelledSteps(from_module(LlamaForCausalLM(config).eval()), clock)
+    engine = Engine(cast(Model, timed), sizes, clock=clock)
     lengths = engine.cache.progress().computed
     timed.rows = lambda: (engine.cache.num_sequences, float(lengths.sum()))
     return engine, clock
@@ -182,10 +191,11 @@ def most(case: Case) -> float:
     return sum(total <= seconds for total in accumulate(costs)) / seconds
 
 
-def capacity(device: str, requests: int, recorded: bool) -> float:
+def capacity(case: Case) -> float:
     """Requests a second where 48 are always inside."""
-    engine, clock = open_engine(Case(0, None, requests, device, 0, recorded))
-    traffic, left = Traffic(3, recorded), requests
+    engine, clock = open_engine(case)
+    requests = left = min(CALIBRATING, case.requests // (4 if case.device else 1))
+    traffic = Traffic(3, case.recorded)
     with engine, torch.inference_mode():
         for text in traffic.texts:
             engine.submit(text, Sampling(max_tokens=2, ignore_eos=True))
@@ -202,7 +212,6 @@ def capacity(device: str, requests: int, recorded: bool) -> float:
 
 def play(case: Case) -> dict[str, Any]:
     """One run, to its end."""
-    torch.set_num_threads(1 if not case.device else 4)
     engine, clock = open_engine(case)
     traffic, runs, refused = Traffic(case.seed, case.recorded), list[tuple[Run, float, float]](), 0
     with engine, torch.inference_mode():
@@ -216,6 +225,8 @@ def play(case: Case) -> dict[str, Any]:
                 limit = traffic.dice.choice(case.within) / case.capacity
                 asked = traffic.ask()
                 try:
+                    if case.price is not None and asked.seconds > case.price:
+                        raise TooLate("too dear", limit, limit)
                     wanted = None if case.share is None else TokenDeadline(limit, coming)
                     run = engine.submit(traffic.prompt(asked), _sampling(asked), ttft=wanted)
                     runs.append((run, coming, limit))
@@ -247,7 +258,7 @@ def result(
     kept = sum(0 < run.times.first_token <= run.times.bound for run in bounded)
     side = engine.deadlines
     return {
-        **case._asdict(), "most": most(case), "accepted": len(runs), "refused": refused,
+        **case._asdict(), "most": None if case.device else most(case), "accepted": len(runs), "refused": refused,
         "bounded": len(bounded), "kept": kept,
         "in_time": in_time, "goodput": in_time / seconds,
         "fates": None if side is None else side.door.counts.fates,
@@ -260,19 +271,28 @@ def table(found: list[dict[str, Any]], rate: float) -> str:
     lines = [
         f"Capacity: {rate:.1f} requests a second.", "",
         "| load | bounds kept | accepted | refused | in time of those | goodput, of capacity | taking all | ratio"
-        " | at most |",
-        "|---|---|---|---|---|---|---|---|---|",
+        " | at most | its ratio |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
-    all_taken = {one["load"]: one["goodput"] for one in found if one["share"] is None}
+    all_taken = {one["load"]: one["goodput"] for one in found if one["share"] is None and one["price"] is None}
     for one in found:
         if one["share"] is None:
+            if one["price"] is not None:
+                price, ratio = one["price"], one["goodput"] / max(all_taken[one["load"]], 1e-9)
+                lines.append(f"| {one['load']:g} | none above {price:.3f} s | {one['accepted']} | {one['refused']} |"
+                             f" {one['in_time'] / max(1, one['accepted']):.4f} | {one['goodput'] / rate:.2f} | |"
+                             f" {ratio:.2f} | | |")  # fmt: skip
             continue
         kept, all_of = one["kept"] / max(1, one["bounded"]), all_taken[one["load"]]
         lines.append(
             f"| {one['load']:g} | {kept:.4f} of {one['bounded']} (aim {one['share']:g}) | {one['accepted']}"
             f" | {one['refused']} | {one['in_time'] / max(1, one['accepted']):.4f} | {one['goodput'] / rate:.2f}"
-            f" | {all_of / rate:.2f} | {one['goodput'] / max(all_of, 1e-9):.2f}"
-            f" | {one['most'] / rate:.2f} |"
+            f" | {all_of / rate:.2f} | {one['goodput'] / max(all_of, 1e-9):.2f} |"
+            + (
+                " | |"
+                if one["most"] is None
+                else f" {one['most'] / rate:.2f} | {one['most'] / max(all_of, 1e-9):.2f} |"
+            )
         )
     return "\n".join(lines)
 
@@ -287,16 +307,30 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--loads", type=float, nargs="*", default=LOADS)
     parser.add_argument("--shares", type=float, nargs="*", default=SHARES)
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--prices", type=float, nargs="*", default=[], help="shares of requests that are cheap enough")
+    parser.add_argument("--jobs", type=int, help="runs beside each other (default: 2, with --real 1)")
+    parser.add_argument(
+        "--threads", type=int, help="of torch, of each run (default: 1, with --real the cores by --jobs)"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     device = options.device if options.real else ""
     within = tuple(options.within or WITHIN[options.recorded])
-    with ProcessPoolExecutor(options.jobs) as pool:
-        rate = pool.submit(capacity, device, 600, options.recorded).result()
+    jobs = options.jobs or (1 if options.real else 2)
+    threads = options.threads or (max(1, (os.cpu_count() or 1) // jobs) if options.real else 1)
+    plain = Case(0, None, options.requests, device, 0, options.recorded, within, threads)
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        rate = pool.submit(capacity, plain).result()
+        print(f"capacity {rate:.2f} requests a second, {threads} threads, {jobs} at once", file=sys.stderr, flush=True)
         cases = [
-            Case(load, share, options.requests, device, rate, options.recorded, within)
+            plain._replace(load=load, share=share, capacity=rate)
             for load in options.loads for share in (None, *options.shares)
+        ]  # fmt: skip
+        traffic = Traffic(3, options.recorded)
+        costs = sorted(traffic.ask().seconds for _ in range(PRICED))
+        cases += [
+            plain._replace(load=load, price=costs[int(share * len(costs)) - 1], capacity=rate)
+            for load in options.loads for share in options.prices
         ]  # fmt: skip
         found = []
         for one in pool.map(play, cases):

@@ -66,12 +66,10 @@ class Trial(FlightTrial):
         self.reached: Counter[str] = Counter()
         self.hits = [f"hit with a {kind} group" for kind in {one.kind for one in world.kinds}]
         self.rooms: list[Room] = []
-        for one in self.oracle.model.streams:
-            one.points.reached = self.reached
         for stream, place in self.oracle.model.groups():
             room = stream.pools[place].room
             self.rooms += [room] if room not in self.rooms else []
-            room.reached = self.reached
+            room.reached = stream.points.reached = self.reached
             if room.cells is not None:
                 room.cells.reached = self.reached
         self.operations = 0

@@ -7,7 +7,7 @@ In the suite a short form of each, with seeds that see everything; `make slow`, 
 from __future__ import annotations
 
 import os
-from typing import TypeVar
+from typing import Any, TypeVar
 
 LONG = os.environ.get("QUIRE_LONG") == "1"
 Thing = TypeVar("Thing")
@@ -16,3 +16,10 @@ Thing = TypeVar("Thing")
 def cases(short: Thing, long: Thing) -> Thing:
     """The short form, or the long one where time does not matter."""
     return long if LONG else short
+
+
+def slow(*values: Any) -> Any:
+    """One of a test's cases that only `make slow` plays: others see the same."""
+    import pytest  # scripts that choose their cases here run without it
+
+    return pytest.param(*values, marks=pytest.mark.slow)

@@ -23,8 +23,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -169,6 +170,10 @@ def read(way: str, args: Any) -> None:
     leave()
 
 
+class Ended(Exception):
+    """A process has ended before it answered."""
+
+
 class Process:
     """A writer or a reader of one way."""
 
@@ -188,15 +193,29 @@ class Process:
             if line.startswith(MARK):
                 told: dict[str, Any] = json.loads(line.removeprefix(MARK))
                 return told
-        raise SystemExit(f"{self.way} has ended:\n{self.log.read_text(errors='replace')[-3000:]}")
-
-    def ask(self, number: int) -> dict[str, Any]:
-        print(number, file=pipe(self.process.stdin), flush=True)
-        return self.answer()
+        raise Ended(f"{self.way} has ended:\n{self.log.read_text(errors='replace')[-2000:]}")
 
     def end(self) -> None:
-        pipe(self.process.stdin).close()
-        self.process.wait(60)
+        with suppress(OSError):
+            pipe(self.process.stdin).close()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def answers(processes: Sequence[Process], count: int = 1) -> Iterator[tuple[Process, dict[str, Any]]]:
+    """Of those that answer; what ended the others is told."""
+    for one in processes:
+        try:
+            told: dict[str, Any] = {}
+            for _ in range(count):
+                told |= one.answer()
+        except Ended as why:
+            tell(disk="failed", way=one.way, why=str(why))
+        else:
+            yield one, told
 
 
 def pipe(one: IO[str] | None) -> IO[str]:
@@ -272,24 +291,28 @@ def run_round(ways: Sequence[str], args: Any, words: Sequence[str], number: int)
     args.folder.mkdir(parents=True)
     args.round, begin = number, time.time()
     writers = [Process(way, "write", words, number) for way in ways if way != "new"]
+    for one, said in answers(writers, 2):
+        tell(disk="written", round=number, way=one.way, **said)
     for one in writers:
-        tell(disk="written", round=number, way=one.way, **one.answer() | one.answer())
         one.end()
     free_host(begin)
     speeds = {f"threads_{count}": disk_speed(args.folder, count) for count in (1, 16)}
     tell(disk="itself", round=number, gb_per_s=speeds)
     left = {one.way: give_up_memory(args.folder / one.way) for one in writers}
-    readers = [Process(way, "read", words, number) for way in ways]
-    for one in readers:
-        tell(disk="ready", round=number, way=one.way, resident=left.get(one.way, 0.0), **one.answer())
-    turn = number % len(readers)
-    found = []
+    readers = []
+    for one, said in answers([Process(way, "read", words, number) for way in ways]):
+        tell(disk="ready", round=number, way=one.way, resident=left.get(one.way, 0.0), **said)
+        readers.append(one)
+    found, turn = [], number % max(1, len(readers))
     for nth, text in list(enumerate(texts(args)))[1:]:
-        for one in readers[turn:] + readers[:turn]:
-            told = {"disk": len(text), "round": number, "way": one.way, **one.ask(nth)}
-            told["gb_per_s"] = round(told["cached"] * token_bytes(args) / told["ms"] / 1e6, 2)
-            tell(**told)
-            found.append(told)
+        for asked_one in readers[turn:] + readers[:turn]:
+            with suppress(OSError):  # one that has ended
+                print(nth, file=pipe(asked_one.process.stdin), flush=True)
+            for one, said in answers([asked_one]):
+                told = {"disk": len(text), "round": number, "way": one.way, **said}
+                told["gb_per_s"] = round(told["cached"] * token_bytes(args) / told["ms"] / 1e6, 2)
+                tell(**told)
+                found.append(told)
     for one in readers:
         one.end()
     free_host(begin)

@@ -51,6 +51,15 @@ SHAPES: dict[str, dict[str, Any]] = {
         "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True, "bos_token_id": 2, "eos_token_id": 1,
         "pad_token_id": 0,
     },
+    "mla": {
+        "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "hidden_size": 512,
+        "intermediate_size": 1408, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 16,
+        "vocab_size": 4096, "max_position_embeddings": 8192, "rope_theta": 1e4, "rms_norm_eps": 1e-6,
+        "q_lora_rank": 384, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
+        "first_k_dense_replace": 4, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 256,
+        "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "tie_word_embeddings": False, "attention_bias": False,
+        "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2,
+    },
 }  # fmt: skip
 
 
@@ -92,6 +101,27 @@ def write_weights(at: Path) -> None:
             if one.dim() > 1:
                 one.normal_(0.0, 1.5 / one.shape[-1] ** 0.5, generator=dice)
     model.save_pretrained(str(at), safe_serialization=True)
+
+
+def make_eagle(target: str) -> str:
+    """A drafter of one layer beside a Llama that is there: its first layer, over hidden states and tokens at random."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    at = Path(target).with_name(f"{Path(target).name}-eagle")
+    if (at / "ready").exists():
+        return str(at)
+    at.mkdir(parents=True, exist_ok=True)
+    config = json.loads((Path(target) / "config.json").read_text())
+    weights = load_file(str(Path(target) / "model.safetensors"))
+    first = {name.removeprefix("model."): one for name, one in weights.items() if name.startswith("model.layers.0.")}
+    width = config["hidden_size"]
+    dice = torch.Generator().manual_seed(SEED)
+    joined = torch.randn(width, 2 * width, generator=dice) / (2 * width) ** 0.5
+    save_file(first | {"fc.weight": joined.to(next(iter(first.values())).dtype)}, str(at / "model.safetensors"))
+    (at / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}, indent=1))
+    (at / "ready").touch()
+    return str(at)
 
 
 def transfer_config(which: str, host: int, more: dict[str, Any]) -> dict[str, Any] | None:

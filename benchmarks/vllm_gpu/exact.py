@@ -19,6 +19,7 @@ from benchmarks.vllm_gpu.engines import (
     core,
     engine,
     leave,
+    make_eagle,
     make_model,
     prompt,
     quire_counts,
@@ -26,6 +27,8 @@ from benchmarks.vllm_gpu.engines import (
     tell,
     transfer_config,
 )
+
+TIE = 0.05  # of a logprob, in bf16
 
 
 def options() -> argparse.ArgumentParser:
@@ -37,6 +40,10 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--device-blocks", type=int, default=900)
     parser.add_argument("--host-mb", type=int, default=400)
     parser.add_argument("--disk", help="a folder below host memory")
+    parser.add_argument("--kv-dtype", default="auto", help="of the KV cache: fp8")
+    parser.add_argument(
+        "--draft", choices=["model", "eagle"], help="by the model itself, or by a layer that looks ahead"
+    )
     parser.add_argument("--async-scheduling", action="store_true")
     parser.add_argument("--longest", type=int, default=3000, help="prompt")
     parser.add_argument("--seed", type=int, default=5)
@@ -47,13 +54,27 @@ def options() -> argparse.ArgumentParser:
 
 def start(args: argparse.Namespace) -> Any:
     more = {"disk": args.disk, "disk_bytes": "2GB", "wait": 30.0} if args.disk else {}
+    model = make_model(args.model)
     return engine(
-        make_model(args.model), attention_backend=args.backend, block_size=16, max_num_seqs=16,
+        model, kv_cache_dtype=args.kv_dtype, attention_backend=args.backend, block_size=16, max_num_seqs=16,
         connector=transfer_config(args.connector, args.host_mb << 20, more), gpu_memory_utilization=0.1,
         kv_cache_memory_bytes=2 << 30,  # engines beside each other: none measures what is free
         num_gpu_blocks_override=args.device_blocks, max_model_len=args.longest + 700, max_num_batched_tokens=1024,
         async_scheduling=args.async_scheduling,
+        speculative_config=drafter(args.draft, model),
     )  # fmt: skip
+
+
+def drafter(kind: str | None, model: str) -> dict[str, Any] | None:
+    """vLLM's speculative_config."""
+    if kind is None:
+        return None
+    by = (
+        {"method": "eagle", "model": make_eagle(model)}
+        if kind == "eagle"
+        else {"method": "draft_model", "model": model}
+    )
+    return by | {"num_speculative_tokens": 3}
 
 
 def workload(args: argparse.Namespace, rng: random.Random) -> list[tuple[str, Tokens, int]]:
@@ -102,13 +123,20 @@ def compared(plain: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     both = sorted(set(plain["answers"]) & set(ours["answers"]))
     pairs = {one: (plain["answers"][one], ours["answers"][one]) for one in both}
     same = [pair for pair in pairs.values() if pair[0][0] == pair[1][0]]
+    ties = sum(is_near_tie(*pair) for pair in pairs.values() if pair[0][0] != pair[1][0])
     gaps = [abs(a - b) for one, other in same for a, b in zip(one[1], other[1], strict=True)]
     return {
-        "requests": len(both), "differ": len(both) - len(same), "logprob_gap": max(gaps, default=0.0),
-        "nonzero_gaps": sum(gap > 0 for gap in gaps), "of": len(gaps),
+        "requests": len(both), "differ": len(both) - len(same), "near_ties": ties,
+        "logprob_gap": max(gaps, default=0.0), "nonzero_gaps": sum(gap > 0 for gap in gaps), "of": len(gaps),
         "cached": [sum(one["cached"].values()) for one in (plain, ours)],
         "preempted": [one["preempted"] for one in (plain, ours)], "held": ours["held"], "counts": ours["counts"],
     }  # fmt: skip
+
+
+def is_near_tie(plain: Any, ours: Any) -> bool:
+    """Whether two answers part where both choices were worth the same but for rounding: kernels differ by batch."""
+    first = next(nth for nth, (one, other) in enumerate(zip(plain[0], ours[0], strict=True)) if one != other)
+    return bool(abs(plain[1][first] - ours[1][first]) < TIE)
 
 
 def main() -> None:

@@ -13,17 +13,18 @@ from fuzzing.world.plain import Ask, FoundFacts, Path
 
 
 def find(model: Model, ask: Ask, first: int) -> Claim:
-    """The last edge at which all could resume who have the first blocks themselves; held is what lies behind those."""
+    """The last edge at which all could resume who have the first blocks themselves, less the blocks that are computed
+    all the same; held is what lies behind those."""
     state, size = model.own, model.world.block_size
     hit = Claim(ask, "find", pages=[{} for _ in state.pools], first=first)
     if model.world.reuse and ask.keeps:
         usable = min(ask.compute_end, model.world.max_length)
         usable = usable if ask.reuse_limit is None else min(usable, ask.reuse_limit)
         path = path_of(ask.root, ask.identities[: usable // size * size], size)
-        there, edges = written_along(state, path), range(state.tree.depth(path), -1, -1)
-        hit.blocks = next(
-            n for n in edges if all(can_resume(state, there, group, n, first) for group in range(len(there)))
-        )
+        there = written_along(state, path)
+        hit.blocks = last_edge(state, there, state.tree.depth(path), first)
+        if ask.redo and hit.blocks > first:
+            hit.blocks = last_edge(state, there, max(first, hit.blocks - ask.redo), first)
         for group, kind in enumerate(state.kinds):
             needed = [block for block in reach.needed(kind, hit.blocks * size, size) if block >= first]
             hit.pages[group] = {block: there[group][block] for block in needed}
@@ -31,6 +32,12 @@ def find(model: Model, ask: Ask, first: int) -> Claim:
         hit.across = claims.find(model.cross, encoder_ask(ask), "encoder")
     hit.good = hit.blocks
     return hit
+
+
+def last_edge(state: State, there: claims.Found, most: int, first: int) -> int:
+    """The last of so many block edges at which all groups could resume who have the first blocks themselves."""
+    groups = range(len(there))
+    return next(n for n in range(most, -1, -1) if all(can_resume(state, there, group, n, first) for group in groups))
 
 
 def written_along(state: State, path: Path) -> claims.Found:

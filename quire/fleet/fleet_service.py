@@ -17,6 +17,7 @@ from quire.fleet.fleet_metrics import FleetMetrics
 from quire.fleet.fleet_stream import Caller, FleetLimits, FleetStream
 from quire.fleet.fleet_work import FleetWork, LookAt, WorkerFacts
 from quire.fleet.worker_book import WorkerBook
+from quire.fleet.worker_quotes import Quoter, WorkerQuotes
 from quire.serve.answers.answer_stream import AnswerStream
 from quire.serve.any_service import AnyService, Generation
 from quire.serve.http.serve_settings import ServeSettings
@@ -28,21 +29,29 @@ Looker = Callable[[LookAt], Awaitable[Reply]]
 
 
 class FleetService(AnyService):
-    """One server's, in front of many workers; `books` are those of its routers, `looker` asks one for the live page."""
+    """One server's, in front of many workers; `books` are those of its routers, `looker` asks one for the live page.
+
+    `quoter` asks one when a first token would come: those with a deadline go where it comes soonest.
+    """
 
     def __init__(
         self, settings: ServeSettings, tokenizer: Any, facts: WorkerFacts, caller: Caller, books: Books,
-        limits: FleetLimits | None = None, *, looker: Looker | None = None,
+        limits: FleetLimits | None = None, *, looker: Looker | None = None, quoter: Quoter | None = None,
     ) -> None:  # fmt: skip
         self._fleet_metrics = FleetMetrics(settings.model_name, books)
         super().__init__(settings, tokenizer, facts.longest, facts.vocabulary, self._fleet_metrics)
         self.limits = limits or FleetLimits()
         self._caller, self._books = caller, books
+        self._quotes = None if quoter is None else WorkerQuotes(quoter, self._names)
         self._pages: ManyPages | None = None
         if looker is not None and settings.has_viewer:
             facts_of_all = _BookFacts(settings.model_name, books, self._fleet_metrics)
             self._pages = ManyPages(facts_of_all, _asker(looker), settings.viewer_key)
         self._open: set[FleetStream] = set()
+
+    def _names(self) -> set[str]:
+        """Workers that there are."""
+        return {name for book in self._books() for name in book.addresses()}
 
     @property
     def wrong(self) -> str | None:
@@ -73,7 +82,7 @@ class FleetService(AnyService):
             for prompt in wanted.prompts:
                 tokens = np.array(prompt, np.int32)
                 work = FleetWork(tokens, sampling, wanted.scope, wanted.hints, tenant=share, ttft=wanted.ttft)
-                stream = FleetStream(self._caller, work, self.limits, self._fleet_metrics.resumed)
+                stream = FleetStream(self._caller, work, self.limits, self._fleet_metrics.resumed, self._quotes)
                 opened.append(stream)
                 self._open.add(stream)
                 await stream.open()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -22,10 +23,13 @@ from quire.engine.step.runs.branch import Answer
 from quire.fleet.fleet_work import FleetFull, FleetWork, MorePieces, Over, Taken, WorkerLost, WorkerMessage, WorkRefused
 from quire.fleet.in_flight import WorkTicket
 from quire.fleet.prefix_marks import marks_of
+from quire.fleet.worker_quotes import WorkerQuotes
 from quire.serve.answers.answer_stream import WholeAnswer
 from quire.serve.http.api_errors import RETRY_AFTER, ApiError
 
-MOST_ASKED = 8  # workers, whether they would be in time
+MOST_ASKED = 8  # workers one after the other, whether they would be in time
+LEAST_LEFT = 1e-6  # seconds that a worker is told, who then says when it would come
+QUOTING = 0.25  # of a deadline, that workers may take to say when a first token would come
 MOST_BEGUN = 2000  # tokens that go to another worker; more would fill its queue of unread pieces
 _log = logging.getLogger("quire.fleet")
 
@@ -50,6 +54,7 @@ class FleetLimits:
     """How long a server waits for its workers, and how often an answer may lose one."""
 
     route_seconds: float = 30.0  # until a worker has taken a request; then it gets 503
+    quote_seconds: float = 0.5  # until a worker has said when a first token would come
     silence_seconds: float = 30.0  # without a word from a worker, which says something every few seconds
     most_losses: int = 3  # workers that one request may lose
 
@@ -57,8 +62,12 @@ class FleetLimits:
 class FleetStream:
     """Of one prompt. `open` before it is read, `close` in the end."""
 
-    def __init__(self, caller: Caller, work: FleetWork, limits: FleetLimits, on_resume: Callable[[], None]) -> None:
-        self._caller, self._limits, self._on_resume = caller, limits, on_resume
+    def __init__(
+        self, caller: Caller, work: FleetWork, limits: FleetLimits, on_resume: Callable[[], None],
+        quotes: WorkerQuotes | None = None,
+    ) -> None:  # fmt: skip
+        self._caller, self._limits, self._on_resume, self._quotes = caller, limits, on_resume, quotes
+        self._asked = time.monotonic()
         self._ticket = WorkTicket(marks_of(work.tokens, work.scope), work.hints.session)
         self._work = replace(work, ticket=self._ticket)
         self._call: WorkerCall | None = None
@@ -87,6 +96,7 @@ class FleetStream:
         """Find a worker that takes it, in time."""
         try:
             async with asyncio.timeout(self._limits.route_seconds):
+                await self._ask_all()
                 while not await self._is_taken():
                     pass
         except TimeoutError:
@@ -96,22 +106,40 @@ class FleetStream:
                 503, say("the request", fact, "ask again later"), code="no_worker", headers=RETRY_AFTER
             ) from None
 
+    async def _ask_all(self) -> None:
+        """When would each have a first token? The ticket puts the soonest first."""
+        if self._quotes is None or self._work.ttft is None or any(self._seen):
+            return
+        work = self._begun()
+        seconds = min(self._limits.quote_seconds, QUOTING * (work.ttft or 0.0))
+        quotes = await self._quotes.of(work, seconds, self._ticket.avoided)
+        self._ticket.quoted = {name: (not one.accepted, one.soonest) for name, one in quotes.items()}
+        self._late = {name: self._passed + one.bound for name, one in quotes.items() if not one.accepted}
+
+    @property
+    def _passed(self) -> float:
+        """Seconds since it was asked for."""
+        return time.monotonic() - self._asked
+
     async def _is_taken(self) -> bool:
         """Ask one worker; False: it is gone, ask another. What is wrong with the request is raised."""
-        self._came = [0] * len(self.answers)
-        self._call = self._caller(self._begun())
+        self._came, passed = [0] * len(self.answers), self._passed
+        work = self._begun()
+        soon = None if work.begun or work.ttft is None else max(work.ttft, self._limits.quote_seconds)
+        self._call = self._caller(work)
         self._messages = aiter(self._call)
         try:
-            first = await self._next(None)
+            first = await self._next(soon)  # later than that is too late in any case
         except WorkerLost as error:
             self._lose(error)
+            self._check_time()
             return False
         match first:
             case Taken(worker, bound):
-                self.worker, self.bound = worker, bound
+                self.worker, self.bound = worker, None if bound is None else passed + bound
                 return True
             case WorkRefused("late", text, worker, bound):
-                self._ask_another(text, worker, bound)
+                self._ask_another(text, worker, passed + bound)
                 return False
             case WorkRefused("input", text):
                 raise InputError(text)
@@ -122,22 +150,35 @@ class FleetStream:
                 return False
         raise RunFailed(f"a worker began with {type(first).__name__}")
 
+    def _check_time(self) -> None:
+        """No worker has said anything, and the time for a first token is over."""
+        ttft, passed = self._work.ttft, self._passed
+        if ttft is not None and passed > 0.99 * ttft and not any(self._seen):
+            fact, cure = "no worker has said in that time that it can", "ask again later, or with more time"
+            raise TooLate(say(f"a first token within {ttft:g} s", fact, cure), passed, ttft)
+
     def _ask_another(self, text: str, worker: str, bound: float) -> None:
         """This one would be too late. When all have said so, or enough, the least of their bounds is the answer."""
         known = worker in self._late
         self._late[worker] = min(bound, self._late.get(worker, bound))
-        if known or len(self._late) >= MOST_ASKED:
+        quoted = self._ticket.quoted
+        over = known or len(self._late) >= MOST_ASKED
+        if quoted:
+            over = all(refused or name in self._late for name, (refused, _) in quoted.items())
+        if over:
             raise TooLate(text, min(self._late.values()), self._work.ttft or 0.0)
         self._stop_call()
         self._ticket.lost()
 
     def _begun(self) -> FleetWork:
-        """The work as it is now: from the beginning, or behind the tokens so far."""
-        made = self.answers[0].tokens
-        alone = len(self.answers) == 1 and self._work.sampling.beams == 1
-        if not alone or not 0 < len(made) <= MOST_BEGUN or len(made) >= self._work.sampling.max_tokens:
-            return self._work
-        return replace(self._work, begun=tuple(made))
+        """The work as it is now: with the time that is left, or behind the tokens so far."""
+        made, work = self.answers[0].tokens, self._work
+        if work.ttft is not None:
+            work = replace(work, ttft=max(LEAST_LEFT, work.ttft - self._passed))
+        alone = len(self.answers) == 1 and work.sampling.beams == 1
+        if not alone or not 0 < len(made) <= MOST_BEGUN or len(made) >= work.sampling.max_tokens:
+            return work
+        return replace(work, begun=tuple(made))
 
     def _lose(self, why: WorkerLost) -> None:
         """Its worker is gone; too many of them are an error."""

@@ -46,6 +46,21 @@ class LookAt(NamedTuple):
     is_operator: bool
 
 
+class AskQuote(NamedTuple):
+    """When would this worker have a first token? It goes to that worker and to no other."""
+
+    worker: str
+    work: FleetWork
+
+
+class WorkerQuote(NamedTuple):
+    """What its door says to that, in seconds from when it was asked; nothing is held for it."""
+
+    accepted: bool
+    soonest: float
+    bound: float
+
+
 class WorkerFacts(NamedTuple):
     """What a server must know of its workers, which are all alike."""
 

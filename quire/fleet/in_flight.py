@@ -6,22 +6,28 @@ Counted here and not asked for: in a burst, what a worker last said about its qu
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Mapping
 from threading import Lock
+from types import MappingProxyType
 
 from quire.fleet.prefix_marks import Marks, PromisedPrefixes
 
+Quoted = tuple[bool, float]  # whether a worker would refuse a request, and within how many seconds it would be served
+NOTHING_QUOTED: Mapping[str, Quoted] = MappingProxyType({})
+UNQUOTED: Quoted = (True, float("inf"))
 MOST_SESSIONS = 1 << 16  # whose last worker is known; who was idle longest is forgotten
 
 
 class WorkTicket:
     """One request's place in the table: with at most one worker at a time, and nowhere when it is over."""
 
-    __slots__ = ("_avoid", "_over", "_table", "marks", "session", "worker")
+    __slots__ = ("_avoid", "_over", "_table", "marks", "quoted", "session", "worker")
 
     def __init__(self, marks: Marks = (), session: str | None = None) -> None:
         self.marks = marks  # of its prompt
         self.session = session  # that its request belongs to
         self.worker: str | None = None
+        self.quoted: Mapping[str, Quoted] = NOTHING_QUOTED  # by worker
         self._table: InFlight | None = None
         self._avoid: set[str] = set()
         self._over = False

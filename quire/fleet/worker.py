@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from quire.core.records.errors import InputError, MissingExtra, StateError, say
@@ -13,7 +14,17 @@ from quire.engine.loop.stream import Stream
 from quire.engine.runner.engine import Engine
 from quire.engine.setup.submission import EngineBusy, TooLate
 from quire.engine.thread_watch import troubles
-from quire.fleet.fleet_work import FleetWork, LookAt, MorePieces, Over, Taken, WorkerFacts, WorkerMessage, WorkRefused
+from quire.fleet.fleet_work import (
+    FleetWork,
+    LookAt,
+    MorePieces,
+    Over,
+    Taken,
+    WorkerFacts,
+    WorkerMessage,
+    WorkerQuote,
+    WorkRefused,
+)
 from quire.serve.metrics.engine_source import EngineSource
 from quire.serve.service import longest_request
 from quire.viewer.page_routes import PageRoutes, Reply
@@ -48,6 +59,18 @@ class FleetWorker:
         """The live page's answer about this worker's cache; the server has decided who may look."""
         return self._page.show(asked.path, asked.query, asked.is_operator)
 
+    async def quote(self, work: FleetWork) -> WorkerQuote | WorkRefused:
+        """When its first token would come, and whether it would be taken. Holds nothing; the next step is not delayed
+        by more than that."""
+        sampling, ttft = replace(work.sampling, structured_outputs=None), work.ttft or 0.0
+        try:
+            verdict = await self.llm.loop.quote_async(
+                work.tokens, sampling, ttft=ttft, scope=work.scope, tenant=work.tenant, **work.hints._asdict()
+            )
+        except (InputError, MissingExtra, StateError) as wrong:
+            return _refusal(wrong)
+        return WorkerQuote(verdict.accepted, verdict.soonest, verdict.bound or 0.0)
+
     async def answer(self, work: FleetWork) -> AsyncIterator[WorkerMessage]:
         """Taken, pieces as they come, Over; or why not. A reader that stops cancels it."""
         options: dict[str, Any] = {"begun": work.begun} if work.begun else {"ttft": work.ttft}
@@ -60,8 +83,7 @@ class FleetWorker:
             yield WorkRefused("late", str(late), self.name, late.bound)
             return
         except (InputError, MissingExtra, StateError) as wrong:
-            kind: Any = next(kind for error, kind in REFUSALS if isinstance(wrong, error))
-            yield WorkRefused(kind, str(wrong))
+            yield _refusal(wrong)
             return
         try:
             run, ended = stream.run, False
@@ -92,3 +114,8 @@ class FleetWorker:
         while feed.num_unread and (more := feed.take()) is not None:
             pieces.append(more)
         return pieces
+
+
+def _refusal(wrong: Exception) -> WorkRefused:
+    kind: Any = next(kind for error, kind in REFUSALS if isinstance(wrong, error))
+    return WorkRefused(kind, str(wrong))

@@ -5,7 +5,8 @@
 
 cost = tokens to compute + load x (a share of the prompt's length): one request under way weighs as much as computing
 that share anew, so a prompt goes where most of it is, or is being computed, unless too many are there already. Of equal
-cost, the worker that had the last request of its session comes first: its events may be on their way.
+cost, the worker that had the last request of its session comes first: its events may be on their way. Before the
+cost comes when a first token would be there, where workers have said that.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from quire.core.records.identity import Scope
 from quire.core.records.request import Int32
 from quire.events import Follower, Index, Keys, Status
-from quire.fleet.in_flight import InFlight, WorkTicket
+from quire.fleet.in_flight import UNQUOTED, InFlight, Quoted, WorkTicket
 from quire.fleet.prefix_marks import marks_of
 
 SHARE, LEAST = 1 / 16, 16.0  # what is cached outweighs 16 requests more under way; a larger share finds less
@@ -84,17 +85,16 @@ class WorkerBook:
 
     def rank(self, workers: Sequence[str], tokens: Int32, scope: Scope, ticket: WorkTicket | None = None) -> list[str]:
         """Who should have this prompt: the best first, those last that have lost it before."""
-        began = time.perf_counter()
-        marks, avoid = (marks_of(tokens, scope), ()) if ticket is None else (ticket.marks, ticket.avoided)
-        held, promised = self.held(tokens, scope), self.in_flight.leading(marks)
+        began, ticket = time.perf_counter(), ticket or WorkTicket(marks_of(tokens, scope))
+        avoid, quoted, home = ticket.avoided, ticket.quoted, self.in_flight.home(ticket.session)
+        held, promised = self.held(tokens, scope), self.in_flight.leading(ticket.marks)
         loads, length = self.in_flight.loads(), len(tokens)
         each = max(self._weights.least, self._weights.share * length)
 
-        home = None if ticket is None else self.in_flight.home(ticket.session)
-
-        def cost(worker: str) -> tuple[bool, float, bool, float]:
+        def cost(worker: str) -> tuple[bool, Quoted, float, bool, float]:
             computed = length - max(held.get(worker, 0), promised.get(worker, 0))
-            return worker in avoid, computed + each * loads.get(worker, 0), worker != home, random.random()
+            busy = each * loads.get(worker, 0)
+            return worker in avoid, quoted.get(worker, UNQUOTED), computed + busy, worker != home, random.random()
 
         ranked = sorted(workers, key=cost)
         self.num_choices += 1

@@ -31,7 +31,8 @@ from quire.core.records.memory import parse_bytes
 from quire.incidents.files.write import write, write_apart
 from quire.incidents.record.encode import LineEncoder
 from quire.incidents.record.entry import Entry
-from quire.incidents.record.recorded_calls import ReadClock, RecordedCalls
+from quire.incidents.record.read_clock import ReadClock
+from quire.incidents.record.recorded_calls import RecordedCalls
 from quire.incidents.record.ring import Pack, Ring
 from quire.incidents.signs import Lines, Signs, seconds_of
 

@@ -20,12 +20,12 @@ from quire.tiers.disk.log.read_manifest import NAME
 from ..tiers.disk.dying import DeadlyFiles, Tell, until_killed
 from ..tiers.disk.stand_ins import FullFiles
 from ..tiers.disk.test_hanging import GatedFiles
-from ..tiers.shared.redis_server import NO_REDIS
+from ..tiers.shared.redis_server import NO_REDIS, redis_there
 from ..tiers.shared.test_client import GatedStore
 from .checks import Checks, within
 from .deadly_stores import make_deadly
 from .plug_damage import damage
-from .plug_redis import redis_damage, redis_for, unsteady
+from .plug_redis import redis_damage, unsteady
 from .plugged import KINDS, Key, Make, opened
 
 KILLS, TEXTS, MOST_TURNS = 1000, 60, 3000
@@ -165,7 +165,7 @@ def attack(make: Make, key_of: Key, folder: Path, checks: Checks) -> None:
     hanging(plug, folder / "hanging", checks)
     count, first = [*numbers, KILLS, 0][:2] if len(numbers) != 1 else (numbers[0], 0)
     kills(plug, folder / "kills", count, first, checks)
-    with redis_for(folder / "redis") as server:
+    with redis_there() as server:
         if server is None:
             print(f"   left out: {NO_REDIS}", flush=True)
             return

@@ -6,45 +6,17 @@ Knows no plug. Beside it a disk, every second time: what the store does keeps no
 
 from __future__ import annotations
 
-import os
-import signal
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from ..tiers.shared.redis_server import BINARY, RedisServer
+from ..tiers.shared.redis_server import FAULTS, RedisServer
 from .checks import PATIENT, Checks, within
 from .plugged import Key, Make, opened
 
 COUNT = 20
-FAULTS = ("kill", "stop", "empty", "full", "drop")
 BETWEEN = 8  # turns from one fault to the next
-
-
-@contextmanager
-def redis_for(folder: Path) -> Iterator[RedisServer | None]:
-    """A server of its own, or None where there is none to run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if BINARY is None:
-        yield None
-        return
-    with tempfile.TemporaryDirectory(prefix="qr") as short:  # paths of sockets are short
-        server = RedisServer(Path(short))
-        try:
-            yield server.start()
-        finally:
-            server.kill()
-
-
-def client_of(server: RedisServer) -> Any:
-    import redis
-
-    return redis.Redis(port=server.port)
 
 
 def redis_damage(plug: tuple[Make, Key], folder: Path, server: RedisServer, checks: Checks) -> None:
@@ -58,7 +30,7 @@ def redis_damage(plug: tuple[Make, Key], folder: Path, server: RedisServer, chec
         return bytes(data)
 
     for way in ("flipped", "exchanged", "cut", "longer", "gone", "a list"):
-        with client_of(server) as there:
+        with server.client() as there:
             there.flushall()
             engine = opened(make, folder / way, "store", url=server.url)
             for start in range(0, COUNT, 5):
@@ -91,33 +63,6 @@ def redis_damage(plug: tuple[Make, Key], folder: Path, server: RedisServer, chec
             again.close()
 
 
-def break_it(server: RedisServer, fault: str) -> None:
-    """One fault of a server that runs."""
-    if fault == "kill":
-        server.kill()
-        server.start()  # with nothing in it
-        return
-    if fault == "stop":
-        assert server.process is not None
-        os.kill(server.process.pid, signal.SIGSTOP)
-        return
-    with client_of(server) as there:
-        if fault == "empty":
-            there.flushall()
-        elif fault == "full":
-            there.config_set("maxmemory", 1 << 20)
-        elif fault == "drop":
-            there.client_kill_filter(_type="normal", skipme=True)
-
-
-def mend(server: RedisServer) -> None:
-    """It answers, and has room."""
-    assert server.process is not None
-    os.kill(server.process.pid, signal.SIGCONT)
-    with client_of(server) as there:
-        there.config_set("maxmemory", 0)
-
-
 def unsteady(plug: tuple[Make, Key], folder: Path, server: RedisServer, turns: int, checks: Checks) -> None:
     """Random lives over a server that has one fault after the other, with a disk and without."""
     make, key_of = plug
@@ -126,7 +71,7 @@ def unsteady(plug: tuple[Make, Key], folder: Path, server: RedisServer, turns: i
         engine = opened(make, folder / f"unsteady-{kind}", kind, url=server.url)
         for turn in range(turns):
             fault = FAULTS[turn // BETWEEN % len(FAULTS)] if turn % BETWEEN == BETWEEN - 1 else ""
-            break_it(server, fault)
+            server.suffer(fault)
             first = int(dice.integers(40))
             engine.store([key_of(first + nth) for nth in range(int(dice.integers(1, 6)))])
             engine.load([key_of(one) for one in dice.choice(46, 3, replace=False).tolist()])
@@ -134,8 +79,8 @@ def unsteady(plug: tuple[Make, Key], folder: Path, server: RedisServer, turns: i
             if fault:
                 if within(engine.settle) is not None:
                     wrong.append(f"turn {turn}: jobs do not end ({fault})")
-                mend(server)
-        mend(server)
+                server.mend()
+        server.mend()
         came, number, late = 0, 60, time.monotonic() + PATIENT
         while came < 5 and time.monotonic() < late:  # connections that it has dropped, and a pause after failures
             fresh = [key_of(one) for one in range(number, number + 5)]

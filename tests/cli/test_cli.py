@@ -28,6 +28,7 @@ def test_the_demo_breaks_the_budget_one_at_a_time_and_keeps_it_together(capsys: 
     assert "real model" not in told and told.splitlines()[-1].endswith(" -m quire.viewer")
 
 
+@pytest.mark.slow
 def test_the_demo_asks_a_real_model_twice(capsys: pytest.CaptureFixture[str]) -> None:
     """Its last part: the second question about the same text finds it cached."""
     torch = pytest.importorskip("torch")

@@ -44,7 +44,7 @@ from quire.core.store.dumped import Dump
 from tests.effort import cases
 
 # The store fixture is a name that never changes, so sharing it between examples is safe.
-play = settings(max_examples=cases(12, 200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+play = settings(max_examples=cases(8, 200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 OPTIONS = {
     "block_size": st.sampled_from([2, 3]),
@@ -272,7 +272,8 @@ def test_a_dropped_claim_or_a_refused_batch_leaves_no_trace(
     """State, order, counts and events are those of a cache that was never asked."""
     undisturbed, disturbed = Life(store, **options), Life(store, **options)
     for place, step in enumerate(history):
-        intrude(disturbed, intrusions[place % len(intrusions)])
+        if place % cases(4, 1) == 0:
+            intrude(disturbed, intrusions[place // cases(4, 1) % len(intrusions)])
         answer = undisturbed.act(step)
         undisturbed.names = disturbed.names = max(undisturbed.names, disturbed.names)
         assert disturbed.act(step) == answer
@@ -493,11 +494,12 @@ def test_what_has_expired_is_at_the_default(store: StoreName, options: Any, hist
     assert life.dump == before
 
 
+@pytest.mark.long
 def test_a_block_with_very_many_children_stays_cheap(store: StoreName) -> None:
-    """A lookup below a block with 100,000 children costs about what it costs with 100; whole and partial hits alike."""
+    """A lookup below a block with very many children costs about what it does with 100, whole and partial hits alike"""
     if store == "twin":
         pytest.skip("the reference store is for reading; its sorted lists move on every insertion")
-    few, many = with_children(store, 100), with_children(store, 100_000)
+    few, many = with_children(store, 100), with_children(store, cases(20_000, 100_000))
     ask = [Request(n, np.array([7, 7, 7, 7, n * 97 % 100, 50, 60, 70, 80], np.int32)) for n in range(100)]
     assert [probe.start for probe in few.probe(ask)] == [probe.start for probe in many.probe(ask)] == [7] * 100
     cost = {id(cache): min(seconds(cache, ask) for _ in range(7)) for cache in (few, many)}
@@ -531,7 +533,7 @@ def test_a_recorder_that_nobody_reads_stays_small(store: StoreName) -> None:
     config = CacheConfig((TierConfig("device", 8),), block_size=2, max_length=16, events=True, max_events=64)
     cache = Cache(config, store=store)
     for length in (5, 2):  # with blocks to tell, and without
-        for salt in range(600):
+        for salt in range(300):
             tokens = np.arange(length, dtype=np.int32)
             batch = cache.add_sequence_batch([Request(salt, tokens, Scope(salt=f"{length}/{salt}"))])
             cache.finish(batch.plan)

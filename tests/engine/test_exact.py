@@ -31,11 +31,11 @@ from .reference import SCORES, Difference, Reference, assert_same  # noqa: E402
 from .steps import model_of, reference_of  # noqa: E402
 from .talks import Done, Speak, Talk, Tokens, random_words  # noqa: E402
 
-TALKS: dict[str, Sequence[int]] = {  # seeds of worlds that see it all, most of it twice
-    "llama": cases((9, 11, 12, 13, 14, 16, 18), range(8, 20)),
-    "gemma3": cases((12, 15, 16, 17, 18, 19, 20, 22), range(11, 23)),
-    "gemma3_pool": cases((113, 114, 116, 117, 119, 121, 122, 123), range(110, 124)),
-    "qwen3_next": cases((11, 12, 13, 15, 17, 18), range(7, 19)),
+TALKS: dict[str, Sequence[int]] = {  # in the suite the fewest worlds that see it all, in `make slow` most of it twice
+    "llama": cases((12, 13, 14, 16, 18), range(8, 20)),
+    "gemma3": cases((15, 18, 19, 22), range(11, 23)),
+    "gemma3_pool": cases((113, 114, 121, 123), range(110, 124)),
+    "qwen3_next": cases((12, 13, 15, 17, 18), range(7, 19)),
 }
 OVERLAP_TALKS: dict[str, Sequence[int]] = {  # the same, of an engine that launches a step before it reads the last
     "llama": cases((8, 18), range(8, 32)),

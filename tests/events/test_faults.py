@@ -10,7 +10,7 @@ import pytest
 from ..effort import cases
 from .faults import run_once
 
-RUNS = int(os.environ.get("QUIRE_EVENT_FAULTS", cases("150", "4000")))
+RUNS = int(os.environ.get("QUIRE_EVENT_FAULTS", cases("75", "4000")))
 
 
 @pytest.mark.long

@@ -19,7 +19,7 @@ from quire.events.wire.names import Names
 from ..effort import cases
 from .consumer import Consumer
 
-WORLDS = int(os.environ.get("QUIRE_EVENT_WORLDS", cases("8", "140")))
+WORLDS = int(os.environ.get("QUIRE_EVENT_WORLDS", cases("5", "140")))
 OPERATIONS = 200
 
 

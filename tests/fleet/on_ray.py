@@ -8,6 +8,7 @@
     restart   a rolling restart under load: nothing fails
     nodes     two raylets, one killed: what was in flight there goes on elsewhere
     pressure  more than may wait: 429
+    quotes    all replicas say at once when a first token would come; one is stopped, one killed: nobody waits for them
     cost      of one choice at 8k tokens among 16 workers (no Ray)
 
 Every check prints what it found, and ends with 1 if that is not what it must be.
@@ -24,6 +25,7 @@ import statistics
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,10 +34,13 @@ import torch
 
 from quire import Cache, CacheConfig, Request, TierConfig
 from quire.core.outside.writer import Writer
+from quire.engine import Sampling, TooLate
 from quire.events import Publisher
 from quire.fleet.fleet_stream import FleetLimits
+from quire.fleet.fleet_work import AskQuote, FleetWork, WorkerLost, WorkerQuote, WorkRefused
 from quire.fleet.on_ray.launch import RayFleet
 from quire.fleet.worker_book import WorkerAddress, WorkerBook
+from quire.fleet.worker_quotes import WorkerQuotes
 
 from .ray_rig import PLAIN, ask, close_kept, folder, loads, opened, pids, start_ray, until, words
 
@@ -257,6 +262,64 @@ async def pressure(options: argparse.Namespace) -> bool:
     return set(said) == {"200", "429"} and said["200"] >= 8 and len(after[0]) == 4 and not loads(fleet)
 
 
+async def quotes(options: argparse.Namespace) -> bool:
+    fleet = await asyncio.to_thread(opened, 3, replica={"deadlines": 0.95})
+    dice, seen, asked = random.Random(options.seed), [], list[str]()
+
+    async def quoter(one: AskQuote) -> WorkerQuote | WorkRefused:
+        asked.append(one.worker)
+        return await fleet.quote(one)
+
+    every = WorkerQuotes(quoter, lambda: [name for book in fleet.books() for name in book.addresses()])
+
+    async def timely(count: int, seconds: float = 20.0) -> list[tuple[str | None, float]]:
+        """Who answered, and after how long, one after the other."""
+        found = []
+        for _ in range(count):
+            began, more = time.perf_counter(), {"quotes": every, "ttft": seconds}
+            found.append(((await ask(fleet, words(dice, 60), 4, **more))[2], time.perf_counter() - began))
+        return found
+
+    for _ in range(12):  # they learn what steps cost
+        await asyncio.gather(*(ask(fleet, words(dice, 5 + nth), 8) for nth in range(6)))
+    tasks = len(asyncio.all_tasks())
+    said = await every.of(FleetWork(np.array(words(dice, 60), np.int32), Sampling(), PLAIN, ttft=20.0), 20.0)
+    print(f"quotes of 3: {sorted(round(1000 * one.soonest) for one in said.values())} ms")
+    seen.append(len(said) == 3 and all(one.accepted and one.soonest > 0 for one in said.values()))
+    busy = min(said, key=lambda name: said[name].soonest)
+    os.kill(pids(fleet)[busy], signal.SIGSTOP)
+    asked.clear()
+    got = await timely(6)
+    print(f"one stopped: {[round(seconds, 2) for _, seconds in got]} s, asked {asked.count(busy)} times")
+    seen.append(busy not in {who for who, _ in got} and asked.count(busy) == 6 and busy in every._silent)
+    os.kill(pids(fleet)[busy], signal.SIGCONT)
+    await asyncio.sleep(1)
+    work = FleetWork(np.array(words(dice, 60), np.int32), Sampling(), PLAIN, ttft=20.0)
+    back = [len(await every.of(work, 20.0)) for _ in range(5)]
+    print(f"it goes on: {back} quotes", flush=True)
+    seen.append(back[-1] == 3)
+    os.kill(pids(fleet)[busy], signal.SIGKILL)
+    try:  # Ray learns of it later
+        await fleet.quote(AskQuote(busy, work))
+        seen.append(False)
+    except WorkerLost as lost:
+        print(f"the killed one: {lost}", flush=True)
+    got = await timely(6)
+    print(f"one killed: {[round(seconds, 2) for _, seconds in got]} s; left in the table: {loads(fleet)}")
+    seen.append(busy not in {who for who, _ in got} and not loads(fleet))
+    with suppress(WorkerLost):  # asked once more, when it is known
+        await fleet.quote(AskQuote(busy, work))
+        seen.append(False)
+    try:
+        await timely(1, 1e-4)
+        seen.append(False)
+    except TooLate as late:
+        print(f"too late: {late}")
+        seen.append(late.bound > 1e-4)
+    print(f"tasks left: {len(asyncio.all_tasks()) - tasks}")
+    return all(seen) and len(asyncio.all_tasks()) <= tasks
+
+
 async def cost(options: argparse.Namespace) -> bool:
     seed = b"0123456789abcdef"
     tokens = np.array(words(random.Random(options.seed), 8192), np.int32)
@@ -292,7 +355,7 @@ async def cost(options: argparse.Namespace) -> bool:
     return found < 300 and ranked[0] == "w15"
 
 
-CHECKS = {check.__name__: check for check in (burst, kill, only, hits, first, restart, nodes, pressure, cost)}
+CHECKS = {check.__name__: check for check in (burst, kill, only, hits, first, restart, nodes, pressure, quotes, cost)}
 
 
 def main() -> int:

@@ -89,9 +89,10 @@ async def ask(
     fleet: RayFleet, tokens: list[int], count: int, **fields: Any
 ) -> tuple[list[int], int, str | None, float]:
     """Tokens of an answer, reused ones of the prompt, who made the last of it, seconds to the first token."""
-    limits = fields.pop("limits", FleetLimits())
+    limits, quotes, ttft = fields.pop("limits", FleetLimits()), fields.pop("quotes", None), fields.pop("ttft", None)
     sampling = Sampling(max_tokens=count, ignore_eos=True, seed=1, **fields)
-    stream = FleetStream(fleet.call, FleetWork(np.array(tokens, np.int32), sampling, PLAIN), limits, lambda: None)
+    work = FleetWork(np.array(tokens, np.int32), sampling, PLAIN, ttft=ttft)
+    stream = FleetStream(fleet.call, work, limits, lambda: None, quotes)
     began, first = time.perf_counter(), 0.0
     try:
         await stream.open()

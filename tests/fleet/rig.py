@@ -16,7 +16,17 @@ from quire.engine import LLM, Engine, EngineConfig
 from quire.events import Status
 from quire.fleet.fleet_service import FleetService
 from quire.fleet.fleet_stream import FleetLimits
-from quire.fleet.fleet_work import FleetFull, FleetWork, LookAt, MorePieces, WorkerLost, WorkerMessage
+from quire.fleet.fleet_work import (
+    AskQuote,
+    FleetFull,
+    FleetWork,
+    LookAt,
+    MorePieces,
+    WorkerLost,
+    WorkerMessage,
+    WorkerQuote,
+    WorkRefused,
+)
 from quire.fleet.worker import FleetWorker
 from quire.fleet.worker_book import WorkerAddress, WorkerBook
 from quire.serve import Server, ServeSettings, bind
@@ -90,6 +100,7 @@ class Fleet(HttpAsker):
         self.alive = set(self.workers)
         self.book = WorkerBook()
         self.chosen: list[str] = []
+        self.quoted: list[str] = []
         self.works: list[FleetWork] = []
         self.heard, self.is_full = 0, False
         self.kill_after: int | None = None
@@ -100,8 +111,9 @@ class Fleet(HttpAsker):
         facts = self.workers["w0"].facts()
         words = self.llms["w0"].model.tokenizer
         self.service = FleetService(
-            settings, words, facts, lambda work: Carried(self, work), lambda: [self.book], limits, looker=self._look
-        )
+            settings, words, facts, lambda work: Carried(self, work), lambda: [self.book], limits, looker=self._look,
+            quoter=self._quote,
+        )  # fmt: skip
         self.server = Server(self.service, grace=1)
         self._socket = bind("127.0.0.1", 0)
         self.port = self._socket.getsockname()[1]
@@ -110,6 +122,13 @@ class Fleet(HttpAsker):
         self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self._socket]}, daemon=True)
         self._thread.start()
         assert ready.wait(PATIENCE)
+
+    async def _quote(self, ask: AskQuote) -> WorkerQuote | WorkRefused:
+        self.quoted.append(ask.worker)
+        said = await self.workers[ask.worker].quote(pickle.loads(pickle.dumps(ask)).work)
+        if ask.worker not in self.alive:
+            raise WorkerLost("it was killed")
+        return pickle.loads(pickle.dumps(said))  # type: ignore[no-any-return]
 
     async def _look(self, asked: LookAt) -> Reply:
         if asked.worker not in self.alive:

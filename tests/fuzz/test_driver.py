@@ -80,7 +80,7 @@ def test_only_a_long_world_is_large() -> None:
 @pytest.mark.parametrize("mix", ["full", "mixed"])
 def test_both_stores_in_lockstep(mix: str) -> None:
     """Where the compiled store is not built, the reference store alone."""
-    report = fuzz(14, available_stores(), cases(800, 15_000), mix)
+    report = fuzz(14, available_stores(), cases(500, 15_000), mix)
     assert report.reached["admitted"] and report.reached["with a hit"]
 
 
@@ -91,7 +91,7 @@ def test_the_command_prints_a_report(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_same_seed_makes_the_same_calls() -> None:
-    one, other = (fuzz(4, available_stores()[-1:], 500) for _ in range(2))
+    one, other = (fuzz(4, available_stores()[-1:], 250) for _ in range(2))
     assert (one.operations, one.worlds, one.reached) == (other.operations, other.worlds, other.reached)
 
 

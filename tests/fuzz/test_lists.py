@@ -24,7 +24,7 @@ def test_the_shortest_list(path: Path, store: StoreName) -> None:
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
 def test_the_list_as_it_was_found(path: Path) -> None:
-    replay(load(path), available_stores(), check_every=20, compare_every=5)
+    replay(load(path), available_stores(), check_every=60, compare_every=20)
 
 
 def test_there_are_lists() -> None:

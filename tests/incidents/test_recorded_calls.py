@@ -14,7 +14,8 @@ from quire.core.outside.prefetch import Prefetch
 from quire.core.outside.writer import Writer
 from quire.core.records.errors import InputError
 from quire.core.state.claims import Claims
-from quire.incidents.record.recorded_calls import CALLS, ReadClock, RecordedCalls
+from quire.incidents.record.read_clock import ReadClock
+from quire.incidents.record.recorded_calls import CALLS, RecordedCalls
 from quire.incidents.record.recorded_handles import handle_classes
 
 ONLY_TELLS = "it tells what there is"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import sys
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +18,8 @@ from quire.cli.main import main
 from quire.incidents import IncidentPlayer, LoosePlayer, load
 from quire.incidents.play.findings import find_out
 from tests.incidents.reenacted import leaked_holds, lost_hits, starved
+
+HELD = 2  # a state of slots on the live page
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -94,3 +100,26 @@ def test_the_live_page_is_beside_it(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["incident", "play", str(lost_hits(tmp_path)), "--page", "--check", "40", "--speed", "1000000"]) == 0
     printed = capsys.readouterr()
     assert "open http://127.0.0.1:" in printed.err and "every row, slot and answer as it was" in printed.out
+
+
+def test_step_by_step_the_page_shows_what_was_there_then(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Enter after each step; the live page beside it is of the cache that is played, at that moment."""
+    path, told, pages = leaked_holds(tmp_path), dict.fromkeys(("out", "err"), ""), list[int]()
+
+    class Enter(io.StringIO):
+        def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]
+            new = capsys.readouterr()
+            told["out"], told["err"] = told["out"] + new.out, told["err"] + new.err
+            (url,) = re.findall(r"open (\S+)", told["err"])
+            with urllib.request.urlopen(f"{url.rstrip('/')}/viewer/snapshot?colour=state", timeout=60) as reply:
+                pages.append(json.load(reply)["pools"][0]["counts"][HELD])
+            return "\n"
+
+    monkeypatch.setattr(sys, "stdin", Enter())
+    assert main(["incident", "play", str(path), "--page", "--step", "--from", "2"]) == 0
+    told["out"] += capsys.readouterr().out
+    steps = re.findall(r" +([0-9.]+) s  call +([0-9]+)  admit", told["out"])
+    assert len(steps) == len(pages) >= 3 and float(steps[0][0]) >= 2 and "every row, slot and answer" in told["out"]
+    assert pages == sorted(pages) and pages[0] < pages[-1], "holds that nobody gives up"

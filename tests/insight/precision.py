@@ -1,4 +1,5 @@
-"""How precise findings are, on logs of text_worlds.py: python -m tests.insight.precision; of drawn_worlds.py: --parts.
+"""How precise findings are, on logs of text_worlds.py: python -m tests.insight.precision; of drawn_worlds.py: --parts;
+of prompt_worlds.py, whose test judges them whole: --small.
 
 Half of the faulty logs have one fault, half two. A fault is named if one finding has its kind and looks at its
 requests; any other finding is wrong.
@@ -26,7 +27,9 @@ from quire.simulate.setup.replay_settings import Memory
 from quire.trace.read.trace import Trace, TraceRequest
 from quire.trace.units import Int32
 
+from . import test_findings
 from .drawn_worlds import TEXT, TOLD, DrawnWorld, drawn_worlds
+from .prompt_worlds import TEXT_FAULTS, TRAFFIC_FAULTS, worlds
 from .text_worlds import FAULTS, PAIRS, TextWorld, text_worlds
 
 REQUESTS = 300
@@ -202,6 +205,26 @@ def fifteen() -> None:
             )
 
 
+def small(clean: int, count: int, first: int) -> None:
+    """Logs of prompt_worlds.py: how many are judged as their test wants them."""
+    single = [(fault,) for fault in TEXT_FAULTS + TRAFFIC_FAULTS]
+    some = [pair for both in zip(single, test_findings.PAIRS * 3, strict=False) for pair in both]
+    right = Counter[bool]()
+    for number, faults in enumerate([*[()] * clean, *(some * 2)[:count]]):
+        world = _example(worlds(faults, test_findings.REQUESTS * max(len(faults), 1)), first + number)
+        try:
+            test_findings.check(world)
+            right[bool(faults)] += 1
+        except AssertionError:
+            print(
+                faults,
+                world.faults,
+                [(one.kind, one.token) for one in test_findings.found_in(world).findings],
+                flush=True,
+            )
+    print(f"clean logs: {right[False]} of {clean}; logs with one or two faults: {right[True]} of {count}")
+
+
 def main() -> int:
     """Draw, judge, print the table."""
     parser = ArgumentParser(description=__doc__)
@@ -209,10 +232,14 @@ def main() -> int:
     parser.add_argument("--faulty", type=int, default=40)
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
     parser.add_argument("--parts", action="store_true", help="logs of drawn_worlds.py")
+    parser.add_argument("--small", action="store_true", help="logs of prompt_worlds.py")
     parser.add_argument("--fifteen", action="store_true", help="a log for each fault: place and gain")
     options = parser.parse_args()
     if options.fifteen:
         fifteen()
+        return 0
+    if options.small:
+        small(options.clean, options.faulty, options.first)
         return 0
     table(options.clean, options.faulty, options.first, drawn_of_parts if options.parts else drawn, options.parts)
     return 0

@@ -57,6 +57,15 @@ def test_prompts_are_cut_apart_from_what_is_beside_them() -> None:
     assert together.names.tolist() == [name for one in apart for name in one.names.tolist()]
 
 
+@pytest.mark.parametrize("lengths", [[0, 300, 0, 1, 2, 0], [3, 0, 0], [0, 0, 500], [2, 2, 2, 2]])
+def test_empty_and_short_prompts_have_no_chunks_of_others(lengths: list[int]) -> None:
+    text = words(sum(lengths))
+    found = cut_prompts(text, np.array(lengths))
+    alone = [cut_prompts(one, np.array([len(one)])) for one in np.split(text, np.cumsum(lengths)[:-1]) if len(one)]
+    assert found.names.tolist() == [name for one in alone for name in one.names.tolist()]
+    assert found.counts.tolist() == [next(each) if size else 0 for each in [map(len, alone)] for size in lengths]
+
+
 @pytest.mark.parametrize("level", [1, 3, 6])
 def test_fewer_cuts_give_the_sums_of_the_chunks_between_them(level: int) -> None:
     text = words(5000)

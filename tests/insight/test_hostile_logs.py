@@ -11,6 +11,7 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterable
+from itertools import combinations, pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -258,6 +259,24 @@ def spelled(texts: int) -> Callable[[], None]:
 @pytest.mark.parametrize("few", [lambda n: lambda: (shuffled(n).swapped, shuffled(n).dense), spelled])
 def test_twice_as_much_takes_twice_the_work(few: Callable[[int], Callable[[], Any]]) -> None:
     assert steps(few(160)) < 3 * steps(few(80))
+
+
+def test_what_is_kept_in_order_is_as_much_as_can_be() -> None:
+    dice = random.Random(4)
+    for _ in range(300):
+        pieces = [dice.randrange(1, 9) for _ in range(dice.randrange(1, 9))]  # in chunks of 20 tokens
+        texts = [list(range(100 * nth, 100 * nth + size)) for nth, size in enumerate(pieces)]
+        order = dice.sample(range(len(pieces)), len(pieces))
+        mine, other = (np.array([-2 - at, *(chunk for nth in one for chunk in texts[nth])], np.int32)
+                       for at, one in enumerate((range(len(pieces)), order)))  # fmt: skip
+        pair = align(mine, np.full(len(mine), 20, np.int32), other, np.full(len(other), 20, np.int32))
+        most = max(
+            sum(pieces[nth] for nth in some)
+            for count in range(len(pieces) + 1) for some in combinations(range(len(pieces)), count)
+            if sorted(some, key=order.index) == list(some)
+        )  # fmt: skip
+        assert sum(run.tokens for run in pair.kept) == 20 * most
+        assert all(a.mine < b.mine and a.other < b.other for a, b in pairwise(pair.kept))
 
 
 def test_runs_that_change_places_are_those_that_cross_another() -> None:

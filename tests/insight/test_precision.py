@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import pytest
 
-from tests.effort import cases
+from tests.effort import cases, slow
 
 from .precision import drawn, gain_of, judge
 
 SMALL = 200  # requests
 
 
-@pytest.mark.parametrize("number", range(cases(4, 20)))
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(cases(3, 20)))
 def test_nothing_is_wrong_with_a_clean_log(number: int) -> None:
     judged = judge(drawn((), number, SMALL))
     assert judged.wrong == [], judged.world
 
 
-@pytest.mark.parametrize(("fault", "place"), [("clock", 2), ("hash in front", 0), ("examples in any order", None)])
+@pytest.mark.parametrize(
+    ("fault", "place"),
+    [("clock", 2), slow("hash in front", 0), ("examples in any order", None)],
+)
 def test_a_fault_has_its_place_and_the_gain_that_a_comparison_has(fault: str, place: int | None) -> None:
     judged, one, before, after = gain_of(fault, 2000, SMALL)
     assert one is not None and judged.named == [fault] and judged.wrong == []

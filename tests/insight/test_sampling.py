@@ -18,6 +18,7 @@ from quire.simulate.optimum.belady import OptimumPrompt
 from quire.simulate.optimum.optimum_prompts import in_blocks
 from quire.trace.read.trace import read_trace
 
+from ..effort import cases
 from .chains import Walk, best_hits, traffic_of, walks
 
 FOLDER = os.environ.get("QUIRE_TRACES")
@@ -74,7 +75,8 @@ def hot_start(count: int, one_in: int, seed: int) -> WhatIf:
     return WhatIf(traffic_of(uses, one_in=one_in), count)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(cases(3, 8)))
 def test_what_everybody_shares_is_not_left_to_chance(seed: int) -> None:
     asked = hot_start(2000, 10, seed)
     assert asked.lru(np.array([100.0]))[0] / (3 * 2000) == pytest.approx(1, abs=0.01)

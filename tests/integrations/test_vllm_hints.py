@@ -201,6 +201,21 @@ def test_texts_are_compared_up_to_where_they_part() -> None:
         assert num_equal(one, np.array(other, np.int32)) == equal
 
 
+def test_a_recording_says_where_a_prompt_was_interrupted(tmp_path: Path) -> None:
+    engine = ToyEngine(0, hybrid=False)
+    engine.side.recording = RequestRecording(str(tmp_path / "trace.jsonl"), SIZE)
+    for name in ("first", "second"):
+        request = ask(name, [*(len(name) + place for place in range(6)), *range(1000, 1400)])
+        engine.side.arrive(request)
+        engine.side.look(request, 0)
+        request.all_token_ids += [1]
+        engine.side.finish(finished(request, "STOP"))
+    engine.side.close()
+    first, second = (one.interrupted for one in read_trace(tmp_path / "trace.jsonl"))
+    assert first is None and second is not None
+    assert second.position == 0 and second.width + second.equal_after == 406 and second.equal_after > 340
+
+
 def test_a_recording_has_sessions_and_ends(tmp_path: Path) -> None:
     engine = ToyEngine(0, hybrid=False)
     engine.side.recording = RequestRecording(str(tmp_path / "trace.jsonl"), SIZE)

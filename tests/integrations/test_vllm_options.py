@@ -13,7 +13,7 @@ import torch
 
 import quire.integrations.vllm as package
 from quire import InputError, MissingExtra
-from quire.integrations.vllm.common.cache_groups import cache_config, check_engine, num_slots
+from quire.integrations.vllm.common.cache_groups import cache_config, check_engine, num_slots, redo_blocks
 from quire.integrations.vllm.common.connector_options import ConnectorOptions, check_version, read_options
 from quire.integrations.vllm.common.worker_orders import BadPage, Copy, Part, StepOrders, WorkerReport
 from quire.integrations.vllm.worker.host_pages import HostPages, group_layers, layer_blocks
@@ -120,7 +120,6 @@ class NovelSpec(SimpleNamespace):
     [
         ([group(full()), group(NovelSpec(block_size=16, page_size_bytes=1))], r"group 1 \(NovelSpec\): Quire does not"),
         ([group(full(16)), group(full(32))], r"blocks of \[16, 32\] tokens"),
-        ([group(full(), is_eagle_group=True)], "draft model's layers"),
         (
             [group(SimpleNamespace(block_size=16, kv_cache_specs={
                 "a": full(), "b": SlidingWindowSpec(block_size=16, page_size_bytes=1, sliding_window=9)}), "a", "b")],
@@ -138,10 +137,21 @@ def test_engines_that_were_not_built_for_are_refused_by_name() -> None:
     check_engine(SimpleNamespace(), SimpleNamespace(method="ngram"), "kv_both")
     with pytest.raises(InputError, match="pipeline_parallel_size 2"):
         check_engine(SimpleNamespace(pipeline_parallel_size=2), None, "kv_both")
-    with pytest.raises(InputError, match="speculative decoding by eagle"):
-        check_engine(SimpleNamespace(), SimpleNamespace(method="eagle"), "kv_both")
+    with pytest.raises(InputError, match=r"speculative decoding by medusa.*known are draft_model, eagle, eagle3, mtp"):
+        check_engine(SimpleNamespace(), SimpleNamespace(method="medusa"), "kv_both")
     with pytest.raises(InputError, match="kv_role kv_producer"):
         check_engine(SimpleNamespace(), None, "kv_producer")
+
+
+def drafts(method: str, drop: bool = False) -> Any:
+    return SimpleNamespace(method=method, use_eagle_block_drop=lambda: drop)
+
+
+def test_drafters_of_layers_of_their_own_are_served_and_those_that_look_ahead_leave_a_block_out() -> None:
+    for method in ("ngram", "draft_model", "eagle", "eagle3", "mtp"):
+        check_engine(SimpleNamespace(), drafts(method), "kv_both")
+    config(group(full(), "a"), group(full(), "draft", is_eagle_group=True))
+    assert [redo_blocks(one) for one in (None, drafts("draft_model"), drafts("mtp", drop=True))] == [0, 0, 1]
 
 
 def test_without_vllm_the_connector_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

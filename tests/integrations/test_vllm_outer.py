@@ -24,8 +24,9 @@ from tests.integrations.lasting_engine import SECONDS, LastingEngine
 from tests.integrations.test_vllm_contract import ask, image, run
 from tests.integrations.toy_parts import SIZE, ToyRequest, requests
 from tests.tiers.disk.stand_ins import Faults, FaultyFiles
+from tests.tiers.shared.conftest import needs_redis
 from tests.tiers.shared.conftest import redis_server as redis_server
-from tests.tiers.shared.redis_server import RedisServer, needs_redis
+from tests.tiers.shared.redis_server import RedisServer
 
 ROOT = Path(__file__).resolve().parents[2]
 

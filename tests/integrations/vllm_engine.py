@@ -45,10 +45,26 @@ SHAPES: dict[str, dict[str, Any]] = {
         "hybrid_override_pattern": "M*MM*M-", "attention_head_dim": 32, "ssm_state_size": 16, "mamba_num_heads": 4,
         "mamba_head_dim": 32, "n_groups": 1, "conv_kernel": 4, "chunk_size": 32, "mlp_hidden_act": "relu2",
     },
+    "deepseek": {
+        "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "num_hidden_layers": 2,
+        "num_key_value_heads": 4, "q_lora_rank": 48, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+        "qk_nope_head_dim": 32, "v_head_dim": 32, "head_dim": 32, "n_routed_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64, "n_shared_experts": 1,
+        "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "num_nextn_predict_layers": 1,
+    },
 }  # fmt: skip
 BLOCK = 32  # vLLM on the CPU: a multiple of 32
-PAGE = {"llama": 2, "gemma3": 6, "lfm2": 4, "nemotron": 6, "smollm2": 30}  # layers, for the size of the host memory
-PAGE_BYTES = dict.fromkeys(SHAPES, BLOCK * 2 * 2 * 32 * 4) | {"smollm2": BLOCK * 2 * 3 * 64 * 4}
+PAGE = {
+    "llama": 2,
+    "gemma3": 6,
+    "lfm2": 4,
+    "nemotron": 6,
+    "deepseek": 3,
+    "smollm2": 30,
+}  # layers, for the size of the host memory
+PAGE_BYTES = dict.fromkeys(SHAPES, BLOCK * 2 * 2 * 32 * 4) | {
+    "smollm2": BLOCK * 2 * 3 * 64 * 4, "deepseek": BLOCK * (512 + 64) * 4,
+}  # fmt: skip
 
 
 def options() -> argparse.ArgumentParser:
@@ -60,7 +76,9 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--device-blocks", type=int, default=34)
     parser.add_argument("--host-blocks", type=int, default=96)
     parser.add_argument("--async-scheduling", action="store_true")
-    parser.add_argument("--ngram", action="store_true")
+    parser.add_argument(
+        "--draft", choices=["ngram", "model", "eagle", "mtp"], default="", help="how tokens are drafted"
+    )
     parser.add_argument("--abort", action="store_true")
     parser.add_argument("--events", action="store_true")
     parser.add_argument("--tp", type=int, default=1)
@@ -108,6 +126,19 @@ def model_folder(name: str, at: Path) -> tuple[str, dict[str, Any]]:
     made.mkdir(parents=True, exist_ok=True)
     (made / "config.json").write_text(json.dumps(SMALL | SHAPES[name]))
     return str(made), {"load_format": "dummy"}
+
+
+def drafter(kind: str, model: str, at: Path) -> dict[str, Any]:
+    """vLLM's speculative_config. A small model drafts what the model itself would say: it has the same weights."""
+    if kind == "ngram":
+        return {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
+    if kind == "mtp":
+        return {"method": "mtp", "num_speculative_tokens": 2}
+    made = at / "eagle"
+    made.mkdir(parents=True, exist_ok=True)
+    (made / "config.json").write_text(json.dumps(SMALL | SHAPES["llama"] | {"num_hidden_layers": 1}))
+    named = {"model": ("draft_model", model), "eagle": ("eagle", str(made))}[kind]
+    return {"method": named[0], "model": named[1], "num_speculative_tokens": 3}
 
 
 def below(args: argparse.Namespace) -> dict[str, Any]:
@@ -168,8 +199,8 @@ def engine(args: argparse.Namespace, connector: bool) -> Any:
         more["kv_transfer_config"] = KVTransferConfig(**(among_others(ours) if args.multi else ours))
     if args.gpu:  # none may take a share of what is free
         more["kv_cache_memory_bytes"] = 1 << 30
-    if args.ngram:
-        more["speculative_config"] = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
+    if args.draft:
+        more["speculative_config"] = drafter(args.draft, folder, Path(args.out).parent)
     if args.events:
         more["kv_events_config"] = {"enable_kv_cache_events": True, "publisher": "null"}
     return LLM(
@@ -222,6 +253,7 @@ def serve(llm: Any, args: argparse.Namespace) -> dict[str, Any]:
     core, rng, todo = llm.llm_engine, random.Random(args.seed + 1), workload(args)
     answers: dict[str, Any] = {}
     cached: dict[str, int] = {}
+    drafts: dict[str, list[int]] = {}
     doomed: set[str] = set()
     steps = 0
     while todo or core.has_unfinished_requests():
@@ -247,16 +279,25 @@ def serve(llm: Any, args: argparse.Namespace) -> dict[str, Any]:
                     cached[out.request_id] = out.num_cached_tokens
                 elif one.finish_reason != "abort":
                     raise SystemExit(f"{out.request_id} ended with {one.finish_reason}")
+        if args.draft:
+            drafts |= drafted(llm)
         steps += 1
         if steps > 400 * args.requests:
             raise SystemExit(f"{steps} steps, and requests are still open: a livelock")
-    return {"answers": answers, "cached": cached, "steps": steps}
+    return {"answers": answers, "cached": cached, "drafts": drafts, "steps": steps}
+
+
+def drafted(llm: Any) -> dict[str, list[int]]:
+    """What a drafter proposes just now, by request and the tokens that it had to go on from."""
+    running = llm.llm_engine.engine_core.engine_core.scheduler.running
+    return {f"{one.request_id.rsplit('-', 1)[0]} {one.num_tokens}": list(one.spec_token_ids) for one in running}
 
 
 def metrics(llm: Any) -> dict[str, float]:
     """What vLLM's /metrics would show of preemptions and of us."""
-    names = ("vllm:num_preemptions", "vllm:quire_")
-    return {metric.name: metric.value for metric in llm.get_metrics() if metric.name.startswith(names)}
+    names = ("vllm:num_preemptions", "vllm:spec_decode_num_accepted", "vllm:quire_")
+    shown = [one for one in llm.get_metrics() if one.name.startswith(names) and hasattr(one, "value")]
+    return {one.name: one.value for one in shown}
 
 
 class EventLog:

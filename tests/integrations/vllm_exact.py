@@ -39,7 +39,7 @@ ALL = (
     "--model llama --requests 100 --abort --async-scheduling --seed 8 --fault late",
     "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 160 --fault region",
     "--model llama --requests 100 --abort --async-scheduling --seed 8 --fault region",
-    "--model llama --requests 60 --ngram --seed 9 --events",
+    "--model llama --requests 60 --draft ngram --seed 9 --events",
     "--model llama --requests 40 --tp 2 --seed 10",
     "--model smollm2 --requests 24 --seed 11 --device-blocks 24",
     "--model gemma3 --requests 60 --async-scheduling --device-blocks 64 --seed 12",
@@ -54,6 +54,10 @@ ALL = (
     "--model lfm2 --requests 60 --abort --device-blocks 64 --host-blocks 60 --below disk",
     "--model lfm2 --requests 60 --abort --device-blocks 64 --host-blocks 96 --fault corrupt",
     "--model gemma3 --requests 60 --abort --device-blocks 64 --host-blocks 60 --multi --fault fail_load --below disk",
+    "--model llama --requests 60 --abort --draft model --seed 5 --fault fail_load",
+    "--model llama --requests 60 --abort --draft eagle --seed 4 --host-blocks 40 --below disk",
+    "--model deepseek --requests 40 --abort --device-blocks 64 --host-blocks 40 --below disk",
+    "--model deepseek --requests 40 --device-blocks 64 --fault corrupt",
     "--model llama --requests 40 --abort --v2 --fault fail_load",
     "--model llama --requests 40 --abort --v2 --async-scheduling --fault late",
 )
@@ -103,6 +107,11 @@ def compare(words: list[str], at: Path, runs: dict[str, dict[str, Any]]) -> bool
         f"cached tokens {before} -> {after}, preemptions {plain['preemptions']} and {ours['preemptions']}, "
         f"{plain['seconds']:.0f} and {ours['seconds']:.0f} s, {ours['groups']} groups"
     )
+    drafts = [(made, ours["drafts"][at]) for at, made in plain["drafts"].items() if at in ours["drafts"]]
+    if drafts:
+        others = sum(one != other for one, other in drafts)
+        taken = [run["metrics"].get("vllm:spec_decode_num_accepted_tokens", 0) for run in (plain, ours)]
+        print(f"    {len(drafts)} drafts in both, {others} differ, {taken[0]:.0f} and {taken[1]:.0f} tokens accepted")
     print(
         "   ",
         {name: int(number) for name, number in sorted(ours["counts"].items()) if "seconds" not in name},

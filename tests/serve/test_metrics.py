@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from quire.serve import ApiKeys
+from quire.trace.read.trace import read_trace
 
 from ..waits import until
 from .rig import NAME, Serving, serving
@@ -26,6 +28,21 @@ def samples(server: Serving) -> list[Any]:
     got = server.get("/metrics")
     assert got.status == 200 and got.headers["content-type"].startswith("text/plain; version=0.0.4")
     return [one for family in text_string_to_metric_families(got.data.decode()) for one in family.samples]
+
+
+def test_text_that_was_here_behind_another_beginning_is_counted_apart_and_recorded(tmp_path: Path) -> None:
+    rules = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz ", k=300))
+    with serving(sizes={"receipt_chunks": 1 << 14}) as server:
+        recorder = server.llm.record(tmp_path / "day.jsonl")
+        for time in ("09:00", "17:45"):
+            assert server.complete(prompt=f"{time} {rules}", max_tokens=2, ignore_eos=True).status == 200
+        server.until_idle()
+        recorder.close()
+        again = server.metric("quire:missed_tokens_total", cause="interrupted")
+        assert 200 < again <= len(rules)
+        assert 300 < server.metric("quire:missed_tokens_total", cause="new") < 400
+    first, second = (request.interrupted for request in read_trace(tmp_path / "day.jsonl"))
+    assert first is None and second is not None and second.equal_after > 200
 
 
 def test_they_count_what_happened() -> None:

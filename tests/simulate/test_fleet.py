@@ -12,7 +12,8 @@ import pytest
 from quire import InputError
 from quire.cli.simulate import fleet_command
 from quire.core.records.config import Eviction
-from quire.simulate.capacity.deadline_worker import FleetDeadlines
+from quire.insight.deadlines.step_costs import StepWork
+from quire.simulate.capacity.deadline_worker import DeadlineWorker, FleetDeadlines
 from quire.simulate.capacity.fleet import Fleet, FleetResult, LateLimit, play_fleet, play_fleets, played
 from quire.simulate.capacity.fleet_page import answer, answer_lines, warning_lines
 from quire.simulate.capacity.routers import ROUTERS, ExactRouter, LeastLoaded, open_router
@@ -217,6 +218,8 @@ def test_the_answer_is_one_sentence_over_all_sizes() -> None:
         "2 workers, affinity",
     ]
     assert answer(equal[:1]).startswith("1 worker, exact: 25.0 %")
+    pair = [result_of(2, "exact", 0.3), result_of(2, "least_loaded", 0.25)]
+    assert answer([*equal, *pair]).startswith("2 workers: a cache-aware router hits 5.0 points more")
     same = [replace(one, hit_rate=0.2, ttft_ms={"p50": 1.0, "p95": 2000.0}) for one in found]
     assert answer(same).startswith("No difference: with 2 to 8 workers") and "0.0" not in answer(same)
     assert answer_lines(same)[0].startswith("2 workers: no difference between")
@@ -299,6 +302,22 @@ def test_few_wait_where_there_is_room(trace: Trace) -> None:
     found = played(trace, Fleet(4, "deadline", SMALL, FleetDeadlines((600.0,))))
     assert found.deadlines is not None and found.deadlines.refused == 0 and found.deadlines.in_time == len(trace)
     assert found.requests == len(trace)
+
+
+def test_a_door_knows_what_a_turn_of_decoding_takes(trace: Trace) -> None:
+    """Turns without a prompt teach it, too: those who wait for memory wait for them."""
+    worker = DeadlineWorker(trace, SMALL, FleetDeadlines((600.0,)), has_door=True)
+    route = open_router("deadline", [worker], SMALL)
+    for request in trace:
+        assert route(request).worker == 0
+        worker.give(request, request.length)
+    worker.run_to_end()
+    costs, turn = worker.door.costs, SMALL.pace.turn
+    assert costs.seconds(StepWork(rows=24)) - costs.seconds(StepWork(rows=8)) == pytest.approx(
+        turn(24) - turn(8), rel=0.2
+    )
+    assert costs.seconds(StepWork(rows=8)) == pytest.approx(turn(8), rel=0.2)
+    assert costs.num_steps >= max(request.output for request in trace)
 
 
 def test_the_last_clients_may_leave(tmp_path: Path) -> None:

@@ -11,13 +11,17 @@ from quire.simulate.setup.shape import LONGEST_FILE, MOST, find_shape
 from quire.trace.read.lines import TraceError
 from quire.trace.read.trace import read_trace
 
+from ..effort import cases
 from .decoding import SHAPE, run
 
 
-@pytest.mark.parametrize(("what", "cases"), [("traces", 2500), ("logs", 300), ("shapes", 2500), ("sessions", 150)])
-def test_a_mutated_file_is_refused_with_the_documented_error_or_read_soundly(what: str, cases: int) -> None:
-    ends = run(what, cases, seed=7)
-    assert sum(ends.values()) == cases and ends["refused"] > cases // 10 and ends["read"] > cases // 10
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("what", "count"), [("traces", cases(1000, 2500)), ("logs", 300), ("shapes", cases(1000, 2500)), ("sessions", 150)]
+)
+def test_a_mutated_file_is_refused_with_the_documented_error_or_read_soundly(what: str, count: int) -> None:
+    ends = run(what, count, seed=7)
+    assert sum(ends.values()) == count and ends["refused"] > count // 10 and ends["read"] > count // 10
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
-from quire import Viewer
+from quire import Cache, CacheConfig, Request, TierConfig, Viewer
 from quire.insight import Regret
 from quire.viewer.made_up_traffic import MadeUpTraffic, demo_cache
 
@@ -128,6 +129,22 @@ def test_the_keyboard_reaches_everything(browser: Browser, busy: tuple[Viewer, M
         page.keyboard.press("Escape")
         assert not page.is_visible("#receipt") and page.evaluate("document.activeElement.tagName") == "BUTTON"
         assert page.evaluate("getComputedStyle(document.querySelector('.status i')).animationName") == "none"
+
+
+def test_text_that_was_here_is_not_called_new(browser: Browser) -> None:
+    """Behind another beginning it was sent before; without chunks to tell, nothing is said of whether it was sent."""
+    for chunks in (0, 1 << 14):
+        cache = Cache(CacheConfig((TierConfig("device", 200),), block_size=16, receipts=True, receipt_chunks=chunks))
+        with Viewer(cache) as viewer, opened(browser, viewer.url) as page:
+            for time in (7, 8):
+                tokens = np.array([time] * 9 + list(range(1000, 1600)), np.int32)
+                batch = cache.add_sequence_batch([Request(time, tokens)])
+                viewer.admitted(batch)
+                cache.commit(batch.sequences)
+            shown(page)
+            page.wait_for_selector("#causes:has-text('New text')")
+            assert "no earlier prompt begins with it" in page.inner_text("#causes")
+            assert ("Sent before, behind something else" in page.inner_text("#causes")) == bool(chunks)
 
 
 def test_an_empty_cache_says_so(browser: Browser) -> None:

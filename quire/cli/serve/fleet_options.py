@@ -59,7 +59,9 @@ def run_fleet(
     fleet = RayFleet(_config(options))
     try:
         limits = FleetLimits(route_seconds=options.route_seconds)
-        service = FleetService(settings, words, fleet.facts, fleet.call, fleet.books, limits, looker=fleet.look)
+        service = FleetService(
+            settings, words, fleet.facts, fleet.call, fleet.books, limits, looker=fleet.look, quoter=fleet.quote
+        )
         _restart_on_hangup(fleet, tell)
         serve(service)
     finally:

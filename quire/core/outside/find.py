@@ -134,9 +134,9 @@ def _look_up(setup: Setup, prepared: ReadyRequest, first: int) -> HeldHit:
     root = setup.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT
     usable = min(prepared.end, setup.config.max_length)
     usable = usable if limit is None else min(usable, limit)
-    hit = store.walk(prepared.chain, root, usable, 0, first)
-    while hit.blocks > first and _is_unwritten(setup, hit):
-        hit = store.walk(prepared.chain, root, hit.blocks * setup.block_size - 1, 0, first)
+    hit, redo = _walk(setup, prepared, root, usable, first), prepared.request.redo_blocks
+    if redo and hit.blocks > first:
+        hit = _walk(setup, prepared, root, max(first, hit.blocks - redo) * setup.block_size, first)
     store.claim(hit, None, True)
     cross, places, across = setup.cross, prepared.encoder, None
     if cross is not None and places is not None:
@@ -146,6 +146,15 @@ def _look_up(setup: Setup, prepared: ReadyRequest, first: int) -> HeldHit:
     held = HeldHit(prepared, hit, across, first, hit.blocks)
     held.places = _places(setup, held)
     return held
+
+
+def _walk(setup: Setup, prepared: ReadyRequest, root: int, usable: int, first: int) -> Hit:
+    """The last edge within so many tokens at which all groups could resume, and whose states are written."""
+    store = setup.store
+    hit = store.walk(prepared.chain, root, usable, 0, first)
+    while hit.blocks > first and _is_unwritten(setup, hit):
+        hit = store.walk(prepared.chain, root, hit.blocks * setup.block_size - 1, 0, first)
+    return hit
 
 
 def _is_unwritten(setup: Setup, hit: Hit) -> bool:

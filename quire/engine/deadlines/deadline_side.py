@@ -42,6 +42,12 @@ class Queued(NamedTuple):
     slots: tuple[int, ...]  # and that they need, by group
 
 
+class _PlacedVerdict(NamedTuple):
+    place: QueuePlace
+    pages: int  # that it needs
+    verdict: DoorVerdict
+
+
 class _OpenRun(NamedTuple):
     run: Run
     bound: OpenBound
@@ -89,6 +95,14 @@ class DeadlineSide:
             self.holds.give_back(run)
             raise
 
+    def quote(self, run: Run, prepared: Prepared, tenant: str | Together | None, wanted: TokenDeadline) -> DoorVerdict:
+        """What the door would say to a run that comes now. Nothing is held, and nothing counted."""
+        now = self._clock()
+        asked = now if wanted.asked is None else wanted.asked
+        (probe,) = self._cache.probe([prepared])
+        run.expected = self._expected(prepared, len(run.prompt) if self.holds.has_room(probe) else 0)
+        return self._verdict(run, tenant, wanted.seconds, asked, now).verdict
+
     def _expected(self, prepared: Prepared, usable: int) -> ExpectedWork:
         """What a prompt costs of which so many leading tokens may be reused."""
         (probe,) = self._cache.probe([prepared])
@@ -96,6 +110,21 @@ class DeadlineSide:
         return ExpectedWork(prompt_work(start, len(prepared.request.tokens), probe.onboard_bytes), probe.slots_now)
 
     def _decide(self, run: Run, tenant: str | Together | None, limit: float, asked: float, now: float) -> None:
+        assert run.expected is not None
+        place, pages, verdict = self._verdict(run, tenant, limit, asked, now)
+        if not verdict.accepted:
+            self.door.refuse(verdict)
+            raise _too_late(verdict, limit)
+        own = run.expected.work
+        self.door.push_back(own, pages, place)
+        bound = self.door.enter(verdict, asked, now, limit)
+        run.times.bound = bound.latest or 0.0
+        self._open[run] = _OpenRun(run, bound, own.tokens)
+
+    def _verdict(
+        self, run: Run, tenant: str | Together | None, limit: float, asked: float, now: float
+    ) -> _PlacedVerdict:
+        """The door's, and where the run would stand; in its own place, or behind those that it would make late."""
         assert run.expected is not None
         own = run.expected.work
         run.deadline = asked + limit
@@ -105,21 +134,15 @@ class DeadlineSide:
             run.deadline = max(run.deadline, *(one.run.deadline for one in self._open.values())) + 1e-6
             place, pages = self._place(run, tenant)
             verdict = self.door.verdict(own, pages, place, now - asked, limit)._replace(others=True)
-        if not verdict.accepted:
-            self.door.refuse(verdict)
-            raise _too_late(verdict, limit)
-        self.door.push_back(place.behind, own, place.standing)
-        bound = self.door.enter(verdict, asked, now, limit)
-        run.times.bound = bound.latest or 0.0
-        self._open[run] = _OpenRun(run, bound, own.tokens)
+        return _PlacedVerdict(place, pages, verdict)
 
     def _push_back(self, run: Run, tenant: str | Together | None) -> None:
         """One without a deadline goes before those whose deadline is far."""
         assert run.expected is not None
         far = [one for one in self._open.values() if one.run.deadline > run.deadline]
         if far and self.door.costs.ready:
-            place, _ = self._place(run, tenant)
-            self.door.push_back(place.behind, run.expected.work, place.standing)
+            place, pages = self._place(run, tenant)
+            self.door.push_back(run.expected.work, pages, place)
 
     def _place(self, run: Run, tenant: str | Together | None) -> tuple[QueuePlace, int]:
         """What is ahead of it and behind; and pages that it needs, of the group that lacks most."""
@@ -235,7 +258,7 @@ class DeadlineSide:
         self.holds.give_back(run)
         for answer in run.answers:
             if answer.finish in ("eos", "stop", "length"):
-                self.door.lengths.note(len(answer.tokens))
+                self.door.lengths.note(len(answer.tokens), cut=answer.finish == "length")
 
 
 def _too_late(verdict: DoorVerdict, limit: float) -> TooLate:

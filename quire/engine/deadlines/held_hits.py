@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from quire.core.admission.probe import Probe
 from quire.core.cache import Cache
 from quire.core.outside.find import Found
 from quire.core.records.groups import pools_of
@@ -36,6 +37,13 @@ class HeldHits:
     def num_pages(self) -> int:
         """Of all, counted once per hit."""
         return sum(self._held.values())
+
+    def has_room(self, probe: Probe) -> bool:
+        """Whether a hit could be held, by what was found of each group."""
+        pages, size = Counter[int](), self._cache.config.block_size
+        for pool, spans in zip(self._pools, probe.spans, strict=False):
+            pages[pool] += min(probe.hit_blocks, -(-sum(map(len, spans)) // size))
+        return all(self._held[pool] + count <= self._most[pool] for pool, count in pages.items())
 
     def hold(self, run: Run, prepared: Prepared) -> int:
         """Hold the hit of a run; the leading tokens that are there for it from now on, 0 where there is no room."""

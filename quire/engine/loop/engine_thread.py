@@ -30,6 +30,7 @@ from quire.engine.sampling.params import Sampling, checked_sampling
 from quire.engine.setup.submission import EngineBusy
 from quire.engine.step.runs.branch import Run
 from quire.engine.step.runs.tenant import Together
+from quire.insight.deadlines.door import DoorVerdict
 
 Job = Callable[[], None]
 Tokens = Int32 | Sequence[int]
@@ -116,6 +117,12 @@ class Loop:
             self.cancel(stream)
             raise
         return stream
+
+    async def quote_async(self, tokens: Tokens, sampling: Sampling, *, ttft: float, **options: Any) -> DoorVerdict:
+        """As Engine.quote, between two steps; the wait for that counts. One that is cancelled leaves nothing."""
+        wanted = TokenDeadline(ttft, self.engine.clock())
+        act = partial(self.engine.quote, tokens, sampling, ttft=wanted, **options)
+        return await asyncio.wrap_future(self._called(lambda _: act(), settled=False))
 
     def _busy(self, timeout: float | None, tenant: Hashable) -> StateError:
         """Why a request did not get a place."""
@@ -221,14 +228,15 @@ class Loop:
         """The same for coroutines; one that is cancelled before its turn has called nothing."""
         return await asyncio.wrap_future(self._called(act))
 
-    def _called(self, act: Callable[[Engine], Any]) -> Future[Any]:
+    def _called(self, act: Callable[[Engine], Any], *, settled: bool = True) -> Future[Any]:
+        """`settled`: with nothing in flight."""
         future: Future[Any] = Future()
 
         def job() -> None:
             if not future.set_running_or_notify_cancel():
                 return  # its caller waits no more
             try:
-                self._read_all()
+                (self._read_all if settled else self.check_open)()
                 future.set_result(act(self.engine))
             except BaseException as error:
                 future.set_exception(error)

@@ -7,24 +7,22 @@ submit -> waiting | schedule -> moves run -> pack -> launch -> read -> commit ->
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 import torch
 
 from quire.core.cache import Cache
-from quire.core.records.errors import StateError, say
+from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.identity import Scope
-from quire.core.records.request import PLAIN, Int32, Request
+from quire.core.records.request import PLAIN, Int32
 from quire.core.records.span import Span
 from quire.core.sequences.setbacks import Setback
 from quire.core.state.prepared import Prepared
 from quire.engine.deadlines.deadline_side import open_deadlines
-from quire.engine.deadlines.first_token import SubmitOptions, wanted_first_token
+from quire.engine.deadlines.first_token import SubmitOptions
 from quire.engine.memory.connector import Connector, StepParticipant
 from quire.engine.memory.connector_side import ConnectorSide
 from quire.engine.memory.disk_side import check_disk_index
@@ -37,40 +35,26 @@ from quire.engine.model.pages import Pages
 from quire.engine.runner.apply_outcomes import OutcomeLoop
 from quire.engine.runner.cache_watchers import bills_of, incidents_of
 from quire.engine.runner.live_runs import LiveRuns
+from quire.engine.runner.run_maker import Asker, RunMaker
 from quire.engine.runner.run_recorder import RunRecorder
 from quire.engine.runner.steps_in_flight import StepsInFlight
 from quire.engine.runner.warmup import WarmUp
-from quire.engine.sampling.params import Sampling, checked_sampling
-from quire.engine.sampling.token_rules import check_ids, rules_of
+from quire.engine.sampling.params import Sampling
 from quire.engine.setup.engine_config import EngineConfig
 from quire.engine.setup.fitting import memory_in_words
-from quire.engine.setup.submission import (
-    LESS,
-    Away,
-    EngineBusy,
-    TokenPrompt,
-    check_begun,
-    check_limits,
-    check_scope,
-    in_words,
-    mask_of,
-    parted,
-    prepared_request,
-    with_room,
-)
+from quire.engine.setup.submission import LESS, Away, EngineBusy, TokenPrompt, in_words
 from quire.engine.step.advance import Advance
 from quire.engine.step.fork_beams import Forks
 from quire.engine.step.plain_rows import PlainBatch
 from quire.engine.step.plan_runner import PlanRunner
-from quire.engine.step.runs.beam import beams_of
 from quire.engine.step.runs.branch import Branch, Listener, Run
-from quire.engine.step.runs.page_hints import submitted_hints
 from quire.engine.step.runs.step_work import Turn
 from quire.engine.step.runs.tenant import Together
 from quire.engine.step.schedule import Scheduler
 from quire.engine.step.step_report import Stats, StepReport, Stopwatch
 from quire.engine.structured_outputs.grammar import Grammars
 from quire.engine.structured_outputs.token_mask import TokenMask
+from quire.insight.deadlines.door import DoorVerdict
 from quire.tiers.base import Tier
 from quire.trace.record.block_ids import read_key
 from quire.trace.record.recorder import TraceRecorder
@@ -113,7 +97,7 @@ class Engine:
         self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
         self.vocabulary = int(model.module.config.get_text_config().vocab_size)
         self.grammars = Grammars(model.tokenizer, model.eos_ids)
-        self._numbers, self.stats, self.closed = count(), Stats(), False
+        self._maker, self.stats, self.closed = RunMaker(self.cache, config, model, self.grammars, clock), Stats(), False
         self.participants: list[StepParticipant] = []  # they take part in every step: a peer, a publisher
         try:
             self.outer = OuterMemory((model, self.cache, self.pages), shared, disk, self.plans.carry)
@@ -142,33 +126,24 @@ class Engine:
         `ttft`: seconds within which its first token is wanted; where that cannot be, `TooLate` says when it would come.
         """
         self._check_place()
-        wanted = wanted_first_token(hints, self.config, begun)
-        prompt, uncut = parted(tokens, self.vocabulary)
-        check_scope(scope)
-        page_hints = submitted_hints(hints)
-        check_limits(self.model, self.config, len(prompt), checked_sampling(sampling))
-        check_ids(sampling, self.vocabulary)
-        check_begun(begun, sampling, self.vocabulary)
-        rules = rules_of(sampling, prompt, self.model.eos_ids, self.model.tokenizer)
-        mask = mask_of(self.grammars, mask, sampling)
-        number = next(self._numbers)
-        request = Request(
-            (number, -1), prompt, scope, beams=sampling.beams, max_new_tokens=sampling.max_tokens,
-            retention=page_hints.retention, session=page_hints.session, resume_points=page_hints.resume_points,
-            uncut=uncut, tenant=None if isinstance(tenant, Together) else tenant,
-        )  # fmt: skip
-        prepared = prepared_request(self.cache, with_room(self.config, request), sampling.max_tokens)
-        seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
-        run = Run(request, sampling, seed, listener, self.clock())
-        run.arrival, run.rules, run.hints = number, rules, page_hints
-        run.beams = beams_of(sampling, self.model.eos_ids)
-        branch = Branch(run, 0, request.id, prompt, mask)
-        run.branches.append(branch)
+        made = self._maker.make(tokens, sampling, Asker(scope, tenant, listener), hints, mask=mask, begun=begun)
+        run = made.run
         if self.deadlines is not None and not isinstance(begun, Away):
-            self.deadlines.enter(run, prepared, tenant, wanted)
+            self.deadlines.enter(run, made.prepared, tenant, made.wanted)
         self._live.enter(run, tenant)
-        self._begin(branch, begun, prepared)
+        self._begin(made.branch, begun, made.prepared)
         return run
+
+    def quote(
+        self, tokens: Int32 | Sequence[int] | TokenPrompt, sampling: Sampling = PLAIN_SAMPLING, *, scope: Scope = PLAIN,
+        tenant: str | Together | None = None, **hints: Unpack[SubmitOptions],
+    ) -> DoorVerdict:  # fmt: skip
+        """What `submit` would say to it now: whether it is taken, and when its first token comes. Changes nothing."""
+        self._check_place()
+        run, _, prepared, wanted = self._maker.make(tokens, sampling, Asker(scope, tenant), hints)
+        if self.deadlines is None or wanted is None:
+            raise InputError(say("a quote", "no first token is wanted in time", "give ttft, in seconds"))
+        return self.deadlines.quote(run, prepared, tenant, wanted)
 
     def _begin(self, branch: Branch, begun: Sequence[int] | Away, prepared: Prepared) -> None:
         if isinstance(begun, Away):

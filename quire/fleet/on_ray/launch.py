@@ -15,8 +15,8 @@ from quire.core.records.errors import InputError, say, shown
 from quire.engine.model import smollm2
 from quire.engine.model.folders import TOKENIZER_FILES, checked
 from quire.engine.model.load import LOCAL
-from quire.fleet.fleet_work import FleetWork, LookAt, WorkerFacts
-from quire.fleet.on_ray.calls import RayCall
+from quire.fleet.fleet_work import AskQuote, FleetWork, LookAt, WorkerFacts, WorkerQuote, WorkRefused
+from quire.fleet.on_ray.calls import RayCall, ask_quote
 from quire.fleet.on_ray.open_books import open_books
 from quire.fleet.on_ray.replica import Replica, ReplicaConfig
 from quire.fleet.worker_book import RankWeights, WorkerBook
@@ -91,6 +91,10 @@ class RayFleet:
     def call(self, work: FleetWork) -> RayCall:
         """Have some replica do it."""
         return RayCall(self._answers, work)
+
+    async def quote(self, ask: AskQuote) -> WorkerQuote | WorkRefused:
+        """Ask one replica when a first token would come."""
+        return await ask_quote(self._handle, ask)
 
     async def look(self, asked: LookAt) -> Reply:
         """Ask one replica about its cache."""

@@ -18,7 +18,15 @@ from quire.engine.model.folders import checked
 from quire.engine.publishing import EnginePublisher
 from quire.engine.setup.engine_config import Graphs, Scheduling
 from quire.events import Keys, Publisher, Room
-from quire.fleet.fleet_work import FleetWork, LookAt, WorkerFacts, WorkerMessage
+from quire.fleet.fleet_work import (
+    AskQuote,
+    FleetWork,
+    LookAt,
+    WorkerFacts,
+    WorkerMessage,
+    WorkerQuote,
+    WorkRefused,
+)
 from quire.fleet.worker import FleetWorker
 from quire.tiers.shared import SharedConfig
 from quire.viewer.page_routes import Reply
@@ -119,6 +127,10 @@ class Replica:
         """As FleetWorker.answer."""
         async for message in self._worker.answer(work):
             yield message
+
+    async def quote(self, ask: AskQuote) -> WorkerQuote | WorkRefused:
+        """As FleetWorker.quote."""
+        return await self._worker.quote(ask.work)
 
     async def look(self, asked: LookAt) -> Reply:
         """As FleetWorker.look, beside the answers."""

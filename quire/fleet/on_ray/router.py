@@ -7,7 +7,7 @@ from typing import Any
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from quire.events import Keys
-from quire.fleet.fleet_work import FleetWork, LookAt
+from quire.fleet.fleet_work import AskQuote, FleetWork, LookAt, WorkerLost
 from quire.fleet.on_ray.open_books import add_book
 from quire.fleet.worker_book import LEAST, SHARE, RankWeights, WorkerAddress, WorkerBook
 
@@ -47,8 +47,8 @@ class IndexRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types here
         """One after the other, the best first; the best counts as having it, until Ray says who does."""
         by_name = {one.replica_id.unique_id: one for one in candidate_replicas}
         asked = None if pending_request is None or not pending_request.args else pending_request.args[0]
-        if isinstance(asked, LookAt):
-            return [[by_name[asked.worker]]] if asked.worker in by_name else []
+        if isinstance(asked, LookAt | AskQuote):
+            return [[by_name[asked.worker]] if asked.worker in by_name else _gone(candidate_replicas, pending_request)]
         work = _work(pending_request)
         if work is None or work.ticket is None:
             return [[one] for one in candidate_replicas]
@@ -63,6 +63,14 @@ class IndexRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types here
         work = _work(pending_request)
         if work is not None and work.ticket is not None and work.ticket.worker != replica_id.unique_id:
             work.ticket.enter(self.book.in_flight, replica_id.unique_id)
+
+
+def _gone(candidates: list[RunningReplica], pending: PendingRequest | None) -> list[RunningReplica]:
+    """Whom it is for is no more: it fails. Given no candidate, Ray would ask again at once, without end and without
+    letting anything else run."""
+    if pending is not None and not pending.future.done():
+        pending.future.set_exception(WorkerLost("it is gone"))
+    return candidates
 
 
 def _work(pending: PendingRequest | None) -> FleetWork | None:

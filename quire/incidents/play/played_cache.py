@@ -23,7 +23,8 @@ from quire.core.store import StoreName
 from quire.incidents.files.incident_file import Plain
 from quire.incidents.play.given import request_of
 from quire.incidents.record.entry import Entry
-from quire.incidents.record.recorded_calls import ReadClock, RecordedCalls
+from quire.incidents.record.read_clock import ReadClock
+from quire.incidents.record.recorded_calls import RecordedCalls
 
 
 class PlayedClock:

@@ -28,6 +28,7 @@ from quire.core.state.hold import Hold
 from quire.core.state.prepared import Prepared, Purpose, ready_of
 from quire.core.state.sequence import Sequence
 from quire.incidents.record.entry import AskedRequest, Entry, ints, lack_of, moved, named_rows, relisted
+from quire.incidents.record.read_clock import ReadClock
 from quire.incidents.record.recorded_handles import handle_classes
 from quire.incidents.record.recorded_outside import OutsideCalls, finished
 from quire.incidents.record.recorded_sequences import SequenceCalls
@@ -37,6 +38,7 @@ CALLS = (
     "fork", "release", "suspend", "hold", "drop", "truncate", "hint", "clear", "forget", "lose", "refresh", "offload",
     "copy_down", "prefetch", "lasting_changes", "restore", "_asked",
 )  # fmt: skip
+_entry = tuple.__new__  # of a named tuple, by its values
 Handled = Claims | Found | Writer | Prefetch
 
 
@@ -57,6 +59,7 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
         self._holds: dict[Hold, int] = {}
         self._classes = handle_classes(self)
         self._real: dict[str, Any] = {name: getattr(cache, name) for name in CALLS}
+        self._grow, self._launch, self._commit = cache.grow, cache.launch, cache.commit
         for name in CALLS:
             setattr(cache, name, getattr(self, name))
 
@@ -77,30 +80,21 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
                 answer = real()
             except BaseException as error:
                 self._forget_requests(first)
-                if not isinstance(error, QuireError) or isinstance(error, BrokenInvariant):
-                    self._broke(verb, error)
+                self._raised(verb, error)
                 raise
             finally:
                 self._inside = False
             self._tell(verb, wanted, lambda: facts(answer))
             return answer
 
-    def call_first(
-        self, verb: str, given: Callable[[], tuple[Any, ...]], real: Callable[[], Any], facts: Callable[[Any], Any]
-    ) -> Any:
-        """The same of a call that ends no sequence: what it was given is noted when it was made."""
-        with self._lock:
-            if self._inside:
-                return real()
-            self._clock.read.clear()
-            try:
-                answer = real()
-            except BaseException as error:
-                if not isinstance(error, QuireError) or isinstance(error, BrokenInvariant):
-                    self._broke(verb, error)
-                raise
-            self._tell(verb, _tried(given), lambda: facts(answer))
-            return answer
+    def _raised(self, verb: str, error: BaseException) -> None:
+        """A call has changed nothing; it is noted if it should not have raised."""
+        if not isinstance(error, QuireError) or isinstance(error, BrokenInvariant):
+            self._broke(verb, error)
+
+    def _keep(self, verb: str, given: tuple[Any, ...], answer: Any) -> None:
+        """The note of a call of every step."""
+        self._note(_entry(Entry, (verb, self._clock.time(), tuple(self._clock.read), given, answer)))
 
     def _tell(self, verb: str, given: tuple[Any, ...] | Exception, facts: Callable[[], Any]) -> None:
         """Note a call that was made. Whatever is wrong with its note, the caller has what he asked for."""
@@ -232,20 +226,6 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
             "finish", lambda: (plan.number, ints(failed), ints(undone)), lambda: real(plan, failed, undone), finished
         )
         return done
-
-
-class ReadClock:
-    """The cache's clock; what it says while a call is made is noted."""
-
-    def __init__(self, clock: Callable[[], float], stamp: Callable[[], float] | None = None) -> None:
-        self._clock = clock
-        self.time = clock if stamp is None else stamp  # when a call was made; not a reading of the cache's
-        self.read: list[float] = []
-
-    def __call__(self) -> float:
-        now = self._clock()
-        self.read.append(now)
-        return now
 
 
 def _tried(given: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...] | Exception:

@@ -6,6 +6,7 @@ A part of RecordedCalls, which has what all calls have in common.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from quire.core.state.hold import Hold
 from quire.core.state.registry import LaunchedStep, Registry
 from quire.core.state.sequence import Sequence
 from quire.incidents.record.entry import copied, moved, named_rows, nothing, relisted, set_back
+from quire.incidents.record.read_clock import ReadClock
 
 USUAL = (list, np.ndarray, Sequence, LaunchedStep)  # what names sequences, and can be looked at twice
 
@@ -31,39 +33,90 @@ class SequenceCalls:
     _real: dict[str, Any]
     _holds: dict[Hold, int]
     _next_handle: int
+    _lock: AbstractContextManager[bool]
+    _inside: bool
+    _clock: ReadClock
+    _grow: Callable[..., Plan | None]
+    _launch: Callable[..., LaunchedStep]
+    _commit: Callable[..., int]
+    _broke: Callable[[str, BaseException], object]
+    _raised: Callable[[str, BaseException], None]
+    _keep: Callable[[str, tuple[Any, ...], Any], None]
     call: Callable[..., Any]
-    call_first: Callable[..., Any]
 
     def grow(self, sequences: Sequences, tokens: Int32 | None = None, *, num_tokens: int | Int32 = 1) -> Plan | None:
         """See Cache. Called in every step: nothing is done here that can be done later."""
-        many, real = sequences if type(sequences) in USUAL else relisted(sequences), self._real["grow"]
-        given = lambda: (named_rows(many), copied(tokens), copied(num_tokens))  # noqa: E731
-        return self.call_first("grow", given, lambda: real(many, tokens, num_tokens=num_tokens), moved)  # type: ignore[no-any-return]
+        many = sequences if type(sequences) in USUAL else relisted(sequences)
+        with self._lock:
+            if self._inside:
+                return self._grow(many, tokens, num_tokens=num_tokens)
+            self._clock.read.clear()
+            try:
+                plan = self._grow(many, tokens, num_tokens=num_tokens)
+            except BaseException as error:
+                self._raised("grow", error)
+                raise
+            try:
+                self._keep("grow", (named_rows(many), copied(tokens), copied(num_tokens)), moved(plan))
+            except Exception as error:
+                self._broke("the note of grow", error)
+            return plan
 
     def launch(self, sequences: Sequences | None = None) -> LaunchedStep:
-        """See Cache."""
-        many, real = sequences if type(sequences) in USUAL else relisted(sequences), self._real["launch"]
-        told = lambda step: (step.number, step.rows, step.starts, step.ends)  # noqa: E731
-        given = lambda: (None if many is None else named_rows(many),)  # noqa: E731
-        return self.call("launch", given, lambda: real(many), told)  # type: ignore[no-any-return]
+        """See Cache. Called in every step."""
+        many = sequences if type(sequences) in USUAL else relisted(sequences)
+        with self._lock:
+            if self._inside:
+                return self._launch(many)
+            self._clock.read.clear()
+            try:
+                step = self._launch(many)
+            except BaseException as error:
+                self._raised("launch", error)
+                raise
+            try:
+                rows = None if many is None else named_rows(many)
+                self._keep("launch", (rows,), (step.number, step.rows, step.starts, step.ends))
+            except Exception as error:
+                self._broke("the note of launch", error)
+            return step
 
     def commit(
         self, sequences: Sequences | LaunchedStep, computed: int | Int32 | None = None, *, tokens: Int32 | None = None
     ) -> int:
         """See Cache. Called in every step."""
         many = sequences if type(sequences) in USUAL else relisted(sequences)
-        real = lambda: self._real["commit"](many, computed, tokens=tokens)  # noqa: E731
-        if isinstance(many, LaunchedStep):
-            step = lambda: (many.number, many.rows, copied(computed), self._come(many, tokens))  # noqa: E731
-            return self.call("commit_step", step, real, int)  # type: ignore[no-any-return]
-        given = lambda: (named_rows(many), copied(computed), copied(tokens))  # noqa: E731
-        return self.call_first("commit", given, real, int)  # type: ignore[no-any-return]
+        step = many if isinstance(many, LaunchedStep) else None
+        with self._lock:
+            if self._inside:
+                return self._commit(many, computed, tokens=tokens)
+            self._clock.read.clear()
+            come = None if step is None else self._come(step, tokens)  # before it is closed
+            try:
+                count = self._commit(many, computed, tokens=tokens)
+            except BaseException as error:
+                self._raised("commit" if step is None else "commit_step", error)
+                raise
+            try:
+                if isinstance(come, Exception):
+                    raise come
+                if step is None:
+                    self._keep("commit", (named_rows(many), copied(computed), copied(tokens)), int(count))
+                else:
+                    self._keep("commit_step", (step.number, step.rows, copied(computed), come), int(count))
+            except Exception as error:
+                self._broke("the note of commit", error)
+            return count
 
-    def _come(self, step: LaunchedStep, tokens: Int32 | None) -> Int32 | None:
+    def _come(self, step: LaunchedStep, tokens: Int32 | None) -> Int32 | Exception | None:
         """The tokens that a step brings: of rows that have lost a page meanwhile none is taken, and none is noted."""
-        new = copied(tokens)
-        if isinstance(new, np.ndarray):
-            new[~self._registry.in_flight.valid(step)] = -1
+        try:
+            new = copied(tokens)
+            flights = self._registry.in_flight
+            if isinstance(new, np.ndarray) and np.count_nonzero(flights.since.take(step.rows) > step.number):
+                new[~flights.valid(step)] = -1
+        except Exception as error:  # the call itself will say what is wrong with it
+            return error
         return new  # type: ignore[no-any-return]
 
     def fail(self, step: LaunchedStep) -> tuple[Setback, ...]:

@@ -27,6 +27,7 @@ from quire.core.state.setup import Setup
 from quire.insight.bills.accounts import MOST_ACCOUNTS, Accounts
 from quire.insight.bills.bill import Bill, BillLine
 from quire.insight.bills.bill_file import load_bill, save_bill
+from quire.insight.bills.holdings import Holdings
 from quire.insight.bills.line_book import LineBook, Seat
 from quire.insight.bills.saver import Saver
 from quire.insight.bills.token_marks import TokenMarks
@@ -58,6 +59,7 @@ class Bills:
         self._opened: LineBook | None = None
         self._live: dict[int, tuple[LiveSequence, TokenMarks]] = {}  # by row
         self._seats: list[Seat] = []  # of the present call
+        self._pools: list[Holdings] = []
         self._given: list[dict[int, int]] = []  # of the present call, by pool: parties of pages made for no row
         self._time: int | None = None  # of the present call
         self._saving = Lock()  # one file at a time
@@ -75,7 +77,7 @@ class Bills:
         for stream in setup.streams:
             stream.store.note_tenure()
         self._opened = LineBook(setup, self._accounts, self._most_accounts, self._at())
-        self._given = [{} for _ in self._opened.pools]
+        self._pools, self._given = self._opened.pools, [{} for _ in self._opened.pools]
         self._makers: Int32 = np.zeros(setup.config.max_sequences + 1, np.int32)  # party by row; the last: of none
         self._time = None
 
@@ -86,14 +88,14 @@ class Bills:
             for sequence in sequences:
                 _, marks = self._live[sequence.row]
                 reads = book.setup.groups if sequence.request.encoder is not None else book.setup.own_groups
-                for group in reads:
+                for group in reads if len(book.tiers) > 1 else ():
                     for tier, pages in enumerate(sequence.counts(group).reused_from):
                         if tier and pages:
                             book.read_up(marks.account, group, tier, pages)
                 for group, page in marks.sources:
                     if self._has(sequence, group, page, marks.start):
                         pool = book.pools[book.setup.pool_of[group]]
-                        pool.own(np.array([page], np.int32), marks.account, self._at())
+                        pool.own(page, marks.account, self._at())
                 marks.sources = []
 
     def ending(self, sequence: LiveSequence, store: bool) -> None:
@@ -137,19 +139,21 @@ class Bills:
         """It is about to give up its row: its tokens are counted permanently."""
         with self._guard("leaving"):
             _, marks = self._live.pop(sequence.row)
-            self._book.lines[marks.account].add(_tokens(marks, sequence))
+            _add_tokens(self._book.lines[marks.account], marks, sequence)
 
     def call_over(self) -> None:
         """A call is over: what it has changed is billed, as of one time."""
-        with self._guard("a call"):
-            for number, pool in enumerate(self._book.pools):
+        try:
+            for number, pool in enumerate(self._pools):
                 told = pool.take()
                 if len(told):
-                    self._book.charge(
-                        number, pool.change(told, self._at(), self._makers, self._given[number]), self._seats
-                    )
-                    self._given[number].clear()
-        self._seats.clear()
+                    given = self._given[number]
+                    self._book.charge(number, pool.change(told, self._at(), self._makers, given), self._seats)
+                    given.clear()
+        except Exception as wrong:
+            self._note_fault("a call", wrong)
+        if self._seats:
+            self._seats.clear()
         self._time = None
 
     # -- parts of it -------------------------------------------------------------------------------------------------
@@ -158,6 +162,12 @@ class Bills:
     def _book(self) -> LineBook:
         assert self._opened is not None
         return self._opened
+
+    def _note_fault(self, what: str, wrong: Exception) -> None:
+        """Inside an `except`: it harms no call of the cache, and the bill says so."""
+        if not self.error:
+            self.error = f"{what}: {without_words(wrong)}"
+            _log.exception("bills are not whole any more")
 
     def _guard(self, what: str) -> _Guard:
         return _Guard(self, what)
@@ -223,7 +233,7 @@ class Bills:
             bill = Bill(self._book.tiers, self._since, self._date(), note=self.error)
             self._book.write(bill)
             for sequence, marks in self._live.values():
-                bill.line(self._accounts.who[marks.account]).add(_tokens(marks, sequence))
+                _add_tokens(bill.line(self._accounts.who[marks.account]), marks, sequence)
         if self._before is not None:
             bill.add(self._before)
         return bill
@@ -264,21 +274,19 @@ class _Guard:
     def __exit__(self, kind: type[BaseException] | None, wrong: BaseException | None, trace: object) -> bool:
         if wrong is None or not isinstance(wrong, Exception):
             return False
-        if not self._bills.error:
-            self._bills.error = f"{self._what}: {without_words(wrong)}"
-            _log.exception("bills are not whole any more")
+        self._bills._note_fault(self._what, wrong)
         return True
 
 
-def _tokens(marks: TokenMarks, sequence: LiveSequence) -> BillLine:
+def _add_tokens(line: BillLine, marks: TokenMarks, sequence: LiveSequence) -> None:
     """What a sequence has used by now."""
-    computed, start = sequence.computed, sequence.start
+    computed, start, end = sequence.computed, sequence.start, marks.end
+    prompt = max(0, min(computed, end) - min(start, marks.start))
+    if marks.received:
+        line.received += prompt
+    else:
+        line.computed += prompt
     own, shared = marks.reused(start)
-    prompt = max(0, min(computed, marks.end) - min(start, marks.start))
-    return BillLine(
-        computed=0 if marks.received else prompt,
-        received=prompt if marks.received else 0,
-        reused_own=own,
-        reused_shared=shared,
-        answers=max(0, computed - max(marks.end, marks.computed)),
-    )
+    line.reused_own += own
+    line.reused_shared += shared
+    line.answers += max(0, computed - max(end, marks.computed))

@@ -20,6 +20,8 @@ from quire.insight.bills.parties import Parties
 DROPPED = 256  # in what a store reports, beside the tiers of a page
 MOST_PAGE_TIME = 1 << 61  # pages x nanoseconds that are kept before they are written to lines
 Int64 = NDArray[np.int64]
+Copies = tuple[Int32, NDArray[np.uint8]]  # of some pages: parties and tiers
+NOTHING: Int32 = np.zeros(0, np.int32)
 
 
 class Come(NamedTuple):
@@ -44,7 +46,7 @@ class Holdings:
         self._stamp: Int32 = np.zeros(num_pages, np.int32)
         self._tiers: NDArray[np.uint8] = np.zeros(num_pages, np.uint8)
         self._places = np.arange(self.num_tiers, dtype=np.uint8)
-        self._held: Int64 = np.zeros((len(parties), self.num_tiers), np.int64)  # pages, by party and tier
+        self._held: Int64 = np.zeros((self.num_tiers, len(parties)), np.int64)  # pages, by tier and party
         self._since: Int64 = np.zeros_like(self._held)  # of every page that came when, less those that went
         self._start = start
         self.whole = [0] * self.num_tiers  # byte-nanoseconds of all parties, counted apart from them
@@ -61,61 +63,70 @@ class Holdings:
         made for no row."""
         pages, stamps, rows, flags = told.T
         before, old = self._tiers[pages], self._party[pages]
-        tiers = (flags & 0xFF).astype(np.uint8)
+        tiers = flags.astype(np.uint8)
         fresh = self._stamp[pages] != stamps
-        new = old.copy()
-        if fresh.any():
-            new[fresh] = makers[rows[fresh]]
-            if given:
-                new[fresh] = [given.get(page, party) for page, party in zip(pages[fresh].tolist(), new[fresh].tolist(),
-                                                                            strict=True)]  # fmt: skip
-        self._count(old, before, -1, now)
-        self._count(new, tiers, 1, now)
-        self._count_all(before, tiers, now)
+        new = np.where(fresh, makers[rows], old)
+        if given:
+            new[fresh] = [given.get(page, party) for page, party in zip(pages[fresh].tolist(), new[fresh].tolist(),
+                                                                        strict=True)]  # fmt: skip
+        self._shift((old, before), (new, tiers), now)
         self._party[pages], self._stamp[pages], self._tiers[pages] = new, stamps, tiers
+        made, dropped = new[fresh & (tiers > 0)], old[flags >= DROPPED]
+        if self.num_tiers == 1:
+            return Come(made, NOTHING, NOTHING, dropped)
         same = ~fresh & (before > 0)
         raised = same & (before & 1 == 0) & (tiers & 1 == 1)
         near = (1 << self.slow) - 1 if self.slow >= 0 else 0
         fetched = same & (before & near == 0) & (tiers & near > 0)
-        return Come(new[fresh & (tiers > 0)], pages[raised], new[fetched], old[flags & DROPPED > 0])
+        return Come(made, pages[raised], new[fetched], dropped)
 
     def join(self, pages: Int32, account: int, now: int) -> NDArray[np.bool_]:
         """An account uses these pages from now on; which of them it had used before."""
         had, mine = self._party[pages], np.zeros(len(pages), np.bool_)
-        for party in np.unique(had).tolist():
-            some = had == party
+        alike = bool((had == had[0]).all())  # mostly a text was used by the same ones from end to end
+        for party in had[:1].tolist() if alike else np.unique(had).tolist():
+            some = slice(None) if alike else had == party
             if self._parties.has(party, account):
-                mine |= some
+                mine[some] = True
                 continue
-            self._give(pages[some], self._parties.joined(party, account), now)
+            self._give(pages[some], party, self._parties.joined(party, account), now)
         return mine
 
-    def own(self, pages: Int32, account: int, now: int) -> None:
-        """No other account has these pages any more."""
-        self._give(pages, account, now)
+    def own(self, page: int, account: int, now: int) -> None:
+        """No other account has this page any more."""
+        pages = np.array([page], np.int32)
+        self._give(pages, int(self._party[page]), account, now)
 
-    def _give(self, pages: Int32, party: int, now: int) -> None:
-        tiers = self._tiers[pages]
-        self._count(self._party[pages], tiers, -1, now)
-        self._count(np.full(len(pages), party), tiers, 1, now)
-        self._party[pages] = party
+    def _give(self, pages: Int32, old: int, new: int, now: int) -> None:
+        """Pages of one party are another's."""
+        self._make_room()
+        tiers, time = self._tiers[pages], now - self._start
+        for tier in range(self.num_tiers):
+            count = int(np.count_nonzero(tiers & 1 << tier))
+            for party, more in ((new, count), (old, -count)) if count else ():
+                self._held[tier, party] += more
+                self._since[tier, party] += more * time
+        self._party[pages] = new
 
-    def _count(self, parties: NDArray[np.integer], tiers: NDArray[np.uint8], sign: int, now: int) -> None:
-        if len(self._held) < len(self._parties):
-            more = np.zeros((len(self._parties) + 64 - len(self._held), self.num_tiers), np.int64)
-            self._held, self._since = np.concatenate([self._held, more]), np.concatenate([self._since, more])
+    def _shift(self, before: Copies, after: Copies, now: int) -> None:
+        """Parties and tiers of some pages were such, and are such."""
+        self._make_room()
         time = now - self._start
-        for tier in range(self.num_tiers):
-            some = parties[tiers >> tier & 1 > 0]
-            if len(some):
-                found, pages = _counts(some)
-                self._held[found, tier] += sign * pages
-                self._since[found, tier] += sign * time * pages
+        for tier, (held, since) in enumerate(zip(self._held, self._since, strict=True)):
+            count = 0
+            for (parties, tiers), sign in ((after, 1), (before, -1)):
+                some = parties[tiers & 1 << tier > 0]
+                pages = np.bincount(some) * sign
+                held[: len(pages)] += pages
+                since[: len(pages)] += pages * time
+                count += sign * len(some)
+            self._all[:, tier] += (count, count * time)
 
-    def _count_all(self, before: NDArray[np.uint8], after: NDArray[np.uint8], now: int) -> None:
-        for tier in range(self.num_tiers):
-            more = int((after >> tier & 1).sum()) - int((before >> tier & 1).sum())
-            self._all[:, tier] += (more, more * (now - self._start))
+    def _make_room(self) -> None:
+        """For all parties that there are."""
+        if self._held.shape[1] < len(self._parties):
+            more = np.zeros((self.num_tiers, len(self._parties) + 64 - self._held.shape[1]), np.int64)
+            self._held, self._since = np.hstack([self._held, more]), np.hstack([self._since, more])
 
     # -- sums --------------------------------------------------------------------------------------------------------
 
@@ -125,8 +136,8 @@ class Holdings:
 
     def settle(self, now: int) -> list[tuple[int, int, int]]:
         """Byte-nanoseconds since the last call: party, tier and number. It starts anew."""
-        parties, tiers = np.nonzero(self._held | self._since)
-        held, since = self._held[parties, tiers].tolist(), self._since[parties, tiers].tolist()
+        tiers, parties = np.nonzero(self._held | self._since)
+        held, since = self._held[tiers, parties].tolist(), self._since[tiers, parties].tolist()
         time = now - self._start
         past = [pages * time - then for pages, then in zip(held, since, strict=True)]  # Python's numbers have no end
         told = zip(parties.tolist(), tiers.tolist(), past, strict=True)
@@ -139,24 +150,16 @@ class Holdings:
 
     def used(self) -> set[int]:
         """Parties that have pages."""
-        return set(np.flatnonzero(self._held.any(axis=1)).tolist())
+        return set(np.flatnonzero(self._held.any(axis=0)).tolist())
 
     def pages_by_tier(self) -> list[int]:
         """Copies that are held, by all parties together."""
-        numbers: list[int] = self._held.sum(axis=0).tolist()
+        numbers: list[int] = self._held.sum(axis=1).tolist()
         return numbers
 
     def is_sound(self) -> bool:
         """Whether the sums are those of the pages one by one."""
-        bits = (self._tiers[:, None] >> self._places & 1).astype(np.int64)
+        bits = (self._tiers >> self._places[:, None] & 1).astype(np.int64)
         counted = np.zeros_like(self._held)
-        np.add.at(counted, self._party, bits)
+        np.add.at(counted.T, self._party, bits.T)
         return bool((self._held == counted).all())
-
-
-def _counts(parties: NDArray[np.integer]) -> tuple[NDArray[np.integer], Int64]:
-    """Each party once, and how often it is there; mostly there is one."""
-    if (parties == parties[0]).all():
-        return parties[:1], np.array([len(parties)])
-    found, counts = np.unique(parties, return_counts=True)
-    return found, counts

@@ -5,9 +5,6 @@ Owns who pays for what. Hears of no sequence and reads no clock.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-
 import numpy as np
 
 from quire.core.records.errors import BrokenInvariant
@@ -16,6 +13,7 @@ from quire.core.records.request import Int32, Request
 from quire.core.state.setup import Setup
 from quire.insight.bills.accounts import NOBODYS, OTHERS_NUMBER, Accounts
 from quire.insight.bills.bill import NOBODY, Bill, BillLine, split
+from quire.insight.bills.evictions import Evictions, Int64, split_array
 from quire.insight.bills.holdings import Come, Holdings
 from quire.insight.bills.parties import Parties
 
@@ -32,6 +30,7 @@ class LineBook:
         self.lines: list[BillLine] = [BillLine(), BillLine()]
         self.parties = Parties(most_accounts, self._sweep)
         self.pools: list[Holdings] = []
+        self._evictions = Evictions()
         for groups in setup.sharers:
             slots = tuple(setup.config.slots_of(tier, groups[0]) for tier in range(len(self.tiers)))
             source, size = setup.pools[groups[0]], self.page_bytes(groups[0])
@@ -55,27 +54,27 @@ class LineBook:
     def charge(self, number: int, come: Come, seats: list[Seat]) -> None:
         """What a call has changed in a pool: bytes from the slow tier, and evictions, by whom."""
         size = self.pools[number].page_bytes
-        for account, share in self._split(come.fetched, size).items():
-            add(self.lines[account].loaded, self.tiers[-1], share)
+        if len(come.fetched):
+            fetched = self._by_account(come.fetched, size)
+            for account in fetched.nonzero()[0].tolist():
+                add(self.lines[account].loaded, self.tiers[-1], int(fetched[account]))
         if not len(come.dropped):
             return
-        takers = Counter[int](come.made.tolist())  # of new pages: a party is the account alone
+        takers = np.bincount(come.made, minlength=len(self.accounts))  # of new pages: a party is the account alone
         for account, where, pages in seats if len(come.raised) else ():
             if where == number:
                 takers[account] += int(np.isin(come.raised, pages).sum())
-        weights = sorted((+takers).items()) or [(NOBODYS, 1)]
-        lost = sorted(self._split(come.dropped, size).items())
-        shares = split(sum(number for _, number in lost), [weight for _, weight in weights])
-        for account, taker, number in dealt(
-            lost, [(who, share) for (who, _), share in zip(weights, shares, strict=True)]
-        ):
-            self._evict(account, taker, number)
+        if not takers.any():
+            takers[NOBODYS] = 1
+        self._evictions.add(self._by_account(come.dropped, size), split_array(len(come.dropped) * size, takers))
 
-    def _split(self, parties: Int32, page_bytes: int) -> Counter[int]:
+    def _by_account(self, parties: Int32, page_bytes: int) -> Int64:
         """Bytes of pages, one party each, split among the members."""
-        found = Counter[int]()
-        for party, pages in sorted(Counter[int](parties.tolist()).items()):
-            for account, share in self._shares(party, pages * page_bytes):
+        pages = np.bincount(parties, minlength=len(self.accounts))
+        found: Int64 = pages[: len(self.accounts)] * page_bytes
+        shared = pages[len(self.accounts) :]
+        for more in shared.nonzero()[0].tolist():
+            for account, share in self._shares(len(self.accounts) + more, int(shared[more]) * page_bytes):
                 found[account] += share
         return found
 
@@ -84,11 +83,12 @@ class LineBook:
         members = self.parties.members(party)
         return list(zip(members, split(number, [1] * len(members)), strict=True))
 
-    def _evict(self, account: int, taker: int, lost: int) -> None:
-        by, who = self.lines[account].evicted_by, self.accounts.who[taker]
-        if who not in by and len(by) >= MOST_EVICTORS:
-            who = self.accounts.who[OTHERS_NUMBER]
-        by[who] = by.get(who, 0) + lost
+    def _note_evictions(self) -> None:
+        for account, taker, lost in self._evictions.take():
+            by, who = self.lines[account].evicted_by, self.accounts.who[taker]
+            if who not in by and len(by) >= MOST_EVICTORS:
+                who = self.accounts.who[OTHERS_NUMBER]
+            by[who] = by.get(who, 0) + lost
 
     def pass_time(self, now: int) -> None:
         """It is now, and nothing has changed since the last call."""
@@ -97,8 +97,9 @@ class LineBook:
             self.settle(now)
 
     def settle(self, now: int) -> None:
-        """Write what was held up to now into the lines."""
+        """Write what was held and evicted up to now into the lines."""
         self.now = now
+        self._note_evictions()
         for pool in self.pools:
             for party, tier, number in pool.settle(now):
                 for account, share in self._shares(party, number):
@@ -111,6 +112,7 @@ class LineBook:
 
     def write(self, bill: Bill) -> None:
         """Every line that has something on it."""
+        self._note_evictions()
         for who, line in zip(self.accounts.who, self.lines, strict=True):
             if line != BillLine():
                 bill.line(who).add(line)
@@ -122,6 +124,7 @@ class LineBook:
             raise BrokenInvariant(f"copies {copies} by pool and tier, and {told} of them are billed")
         if not all(pool.is_sound() for pool in self.pools):
             raise BrokenInvariant("pages of a party are not those that it has")
+        self._note_evictions()
         total, whole = BillLine(), self._counted()
         for line in self.lines:
             total.add(line)
@@ -144,20 +147,6 @@ class LineBook:
             add(whole.loaded, self.tiers[-1], numbers.prefetched * size)
             whole.evicted_by[NOBODY] = whole.evicted + numbers.dropped * size
         return whole
-
-
-def dealt(lost: list[tuple[int, int]], taken: list[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Whose bytes went to whom, where only the sums of both are known: one after the other, in few parts."""
-    takers = iter(taken)
-    taker, left = NOBODYS, 0
-    for account, number in lost:
-        while number:
-            if not left:
-                taker, left = next(takers)
-                continue
-            part = min(number, left)
-            yield account, taker, part
-            number, left = number - part, left - part
 
 
 def add(numbers: dict[str, int], tier: str, number: int) -> None:

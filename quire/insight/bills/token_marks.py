@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+KINDS = np.array([1, 0], np.int8)  # by whether it was used before
 UNKNOWN, OWN, SHARED = -1, 0, 1  # of a block: no page stands for it, or one that was used before, or one that was not
 
 
@@ -26,8 +27,8 @@ class TokenMarks:
 
     def note_blocks(self, blocks: NDArray[np.int32], mine: NDArray[np.bool_]) -> None:
         """Pages of these blocks were found; those that are `mine` were used before."""
-        inside = blocks < len(self._kinds)
-        np.maximum.at(self._kinds, blocks[inside], np.where(mine[inside], OWN, SHARED).astype(np.int8))
+        blocks, kinds = blocks[blocks < len(self._kinds)], KINDS[mine.view(np.int8)[blocks < len(self._kinds)]]
+        self._kinds[blocks] = np.maximum(self._kinds[blocks], kinds)
 
     def note_rest(self, mine: bool) -> None:
         """A page was found that stands for all tokens before it."""
@@ -37,11 +38,14 @@ class TokenMarks:
         """Tokens before `start` that were its own, and others'. A block without page of its own is as the next that has
         one: what stands there stands for it, too."""
         start = min(start, self.start)
-        kinds = np.append(self._kinds, np.int8(self._rest))
-        known = np.flatnonzero(kinds != UNKNOWN)
-        if len(known):
-            after = np.searchsorted(known, np.arange(len(kinds)))
-            kinds = np.where(after < len(known), kinds[known[np.minimum(after, len(known) - 1)]], OWN)
-        tokens = np.clip(start - np.arange(len(kinds)) * self._size, 0, self._size)
-        shared = int(tokens[kinds == SHARED].sum())
+        if not start:
+            return 0, 0
+        kinds, size = np.append(self._kinds, np.int8(self._rest)), self._size
+        if kinds.min() == UNKNOWN:
+            known = np.flatnonzero(kinds != UNKNOWN)
+            if len(known):
+                after = np.searchsorted(known, np.arange(len(kinds)))
+                kinds = np.where(after < len(known), kinds[known[np.minimum(after, len(known) - 1)]], OWN)
+        whole, rest = divmod(start, size)
+        shared = int(np.count_nonzero(kinds[:whole] == SHARED)) * size + rest * (rest and int(kinds[whole] == SHARED))
         return start - shared, shared

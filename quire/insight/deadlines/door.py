@@ -12,7 +12,7 @@ Before the costs are known all are accepted, without a bound. Knows neither engi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
@@ -114,7 +114,7 @@ class DeadlineDoor:
         scale = expected + step
         soonest = waited + expected + self.own_margins.margin(steps, seat) * scale
         bound = max(soonest, min(limit, waited + expected + self.margins.margin(steps, seat) * scale))
-        delay = self.delay(own, standing) if place.behind else 0.0
+        delay = self.delay(own, pages, standing) if place.behind else 0.0
         others = any(0 <= one.slack < delay for one in place.behind)
         in_time, idle = soonest <= limit and not others, not standing.ahead.tokens and not seat
         cost = self._cost(own, standing)
@@ -149,13 +149,14 @@ class DeadlineDoor:
         turns = self.lengths.turns(standing.answers, seats, lacks)
         return max(computing, turns + mine), seats > 0 or lacks > 0
 
-    def delay(self, own: StepWork, standing: Standing) -> float:
-        """Seconds by which those behind it come later."""
+    def delay(self, own: StepWork, pages: int, standing: Standing) -> float:
+        """Seconds by which those behind it come later: it takes a seat and pages that they may wait for, too."""
         room = max(1, standing.budget - standing.rows)
-        seats, steps = standing.seats_ahead + 1 - standing.free_seats, own.tokens / room
-        if seats > 0:  # it takes one that they wait for, too
-            turns = self.lengths.turns(standing.answers, seats + 1, 0) - self.lengths.turns(standing.answers, seats, 0)
-            steps = max(steps, turns)
+        seats, lacks = standing.seats_ahead + 1 - standing.free_seats, pages - standing.free_pages
+        steps = own.tokens / room
+        if seats > 0 or lacks > 0:
+            turns, answers = self.lengths.turns, standing.answers
+            steps = max(steps, turns(answers, seats + 1, lacks + pages) - turns(answers, seats, lacks))
         rows = StepWork(rows=standing.rows * steps, context=standing.context * steps)
         return self.costs.seconds(own.plus(rows), steps)
 
@@ -174,11 +175,10 @@ class DeadlineDoor:
             asked + verdict.soonest, slack, self.costs.modelled,
         )  # fmt: skip
 
-    def push_back(self, behind: Iterable[OpenBound], own: StepWork, standing: Standing) -> None:
-        """It goes before these."""
-        delay: float | None = None
-        for one in behind:
-            delay = self.delay(own, standing) if delay is None else delay
+    def push_back(self, own: StepWork, pages: int, place: QueuePlace) -> None:
+        """It goes before those behind it."""
+        delay = self.delay(own, pages, place.standing) if place.behind else 0.0
+        for one in place.behind:
             one.slack -= delay
             one.delayed += delay
 

@@ -59,6 +59,8 @@ class Margins:
         if len(found) < FEWEST:
             return max([self._first, *(MORE * late for late in found)])
         margin = max(LEAST, quantile(found, self._aim))
+        if len(found) + 1 < 1 / (1 - self._aim):  # so few that it may lie beyond all of them, and nobody has seen it
+            margin = max(margin, self._first)
         return margin + self._more * max(SMALLEST, margin)
 
     def _young(self, latenesses: deque[tuple[float, float]]) -> list[float]:

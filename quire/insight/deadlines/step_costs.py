@@ -71,15 +71,15 @@ class StepCosts:
             self._ready = prompts >= FEWEST_PROMPTS and prompts + len(self._samples[0]) >= FEWEST
         return self._ready
 
-    def note(self, work: StepWork, seconds: float) -> None:
-        """A step has done this in so many seconds."""
+    def note(self, work: StepWork, seconds: float, count: int = 1) -> None:
+        """A step has done this in so many seconds; or so many steps did, each."""
         if not 0.0 < seconds < 1e9:
             return  # a clock that stands still, or goes back
         size = min(int(work.tokens).bit_length(), SIZES - 1)
-        self.num_steps += 1
+        self.num_steps += count
         self._samples[size].append((self.num_steps, 1.0, *work, seconds))
         self._fresh += 1
-        self.modelled += _times(self._weights, 1.0, work)
+        self.modelled += count * _times(self._weights, 1.0, work)
 
     def seconds(self, work: StepWork, steps: float = 1.0) -> float:
         """What so many steps take that do this together; 0 before it is ready."""

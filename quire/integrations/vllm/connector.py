@@ -30,7 +30,14 @@ except ImportError as missing:
     cure = "run it inside vLLM's environment: pip install vllm, then pip install quire-kv there"
     raise MissingExtra(say("quire.integrations.vllm.QuireConnector", f"it needs vLLM ({missing})", cure)) from missing
 
-from quire.integrations.vllm.common.cache_groups import HOST, cache_config, check_engine, check_outer, num_slots
+from quire.integrations.vllm.common.cache_groups import (
+    HOST,
+    cache_config,
+    check_engine,
+    check_outer,
+    num_slots,
+    redo_blocks,
+)
 from quire.integrations.vllm.common.connector_options import check_nodes, check_sleep, check_version, read_options
 from quire.integrations.vllm.common.worker_orders import StepOrders, WorkerReport
 from quire.integrations.vllm.outer.model_print import model_print
@@ -112,7 +119,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         recording = None if options.record is None else RequestRecording(options.record, config.block_size)
         return SchedulerSide(
             cache, options, world_size=self._world_size, events=EventTranslator(cache) if self._with_events else None,
-            outer=outer, recording=recording,
+            outer=outer, recording=recording, redo_blocks=redo_blocks(vllm_config.speculative_config),
         )  # fmt: skip
 
     @classmethod

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from quire.core.cache import Cache
@@ -55,7 +56,7 @@ class SchedulerSide:
     def __init__(
         self, cache: Cache, options: ConnectorOptions, *, world_size: int, clock: Callable[[], float] = time.monotonic,
         events: EventTranslator | None = None, outer: OuterPages | None = None,
-        recording: RequestRecording | None = None,
+        recording: RequestRecording | None = None, redo_blocks: int = 0,
     ) -> None:  # fmt: skip
         self.cache, self.options = cache, options
         self.counts = ConnectorCounts(cache, outer)
@@ -65,7 +66,7 @@ class SchedulerSide:
         self._adapter = adapter_name if outer is None else outer.adapters.name
         self._size, self._groups = cache.config.block_size, range(len(cache.config.groups))
         self._states = StateTables(cache.config.groups, self._size)
-        self._loads_all = loads_all(cache.config.groups)
+        self._text_of = partial(StayText, loads_all=loads_all(cache.config.groups), redo_blocks=redo_blocks)
         self.futures = PageFutures(cache, self.counts)
         self._stays: dict[str, Stay] = {}
         self._tokens: dict[str, RequestTokens] = {}  # of all requests, over all their stays
@@ -145,7 +146,7 @@ class SchedulerSide:
             self._num_stays += 1
             tokens = self._tokens.setdefault(request.request_id, RequestTokens())
             scope = scope_of(request, self.weights.number, self._adapter)
-            stay = Stay(StayText(request, tokens, self._num_stays, scope, self._loads_all), self._step)
+            stay = Stay(self._text_of(request, tokens, self._num_stays, scope), self._step)
             self._stays[request.request_id] = stay
         return stay
 

@@ -101,9 +101,10 @@ class DeadlineWorker(SimulatedWorker):
         """It comes in; tokens that it should have to compute."""
         own = prompt_work(self._hold(request.number, prompt), request.length)
         (probe,) = self.cache.inner.probe([prompt])
-        place, asked = self._place(request, probe.slots_now[0]), self._times[request.number]
-        self._needs[request.number] = probe.slots_now[0]
-        self.door.push_back(place.behind, own, place.standing)
+        pages, asked = probe.slots_now[0], self._times[request.number]
+        place = self._place(request, pages)
+        self._needs[request.number] = pages
+        self.door.push_back(own, pages, place)
         limit = self.wanted.of(request.number)
         self._bounds[request.number] = self.door.enter(verdict, asked, max(asked, self._now), limit)
         return int(own.tokens)
@@ -161,8 +162,13 @@ class DeadlineWorker(SimulatedWorker):
         return found
 
     def _pass_time(self, result: AdmissionResult) -> None:
-        if self.is_busy or self._next_event() is not None:  # else its last clients have left just now
-            super()._pass_time(result)
+        if not self.is_busy and self._next_event() is None:
+            return  # its last clients have left just now
+        began, turn, rows, moved = self._now, self._decoders.turn, len(self._decoders), sum(self.cache.moved.up)
+        super()._pass_time(result)
+        turns = self._decoders.turn - turn
+        if self.has_door and turns:
+            self.door.costs.note(StepWork(rows=rows, bytes=moved / turns), (self._now - began) / turns, turns)
 
     def _leave(self) -> None:
         """Clients whose time is over."""

@@ -71,7 +71,7 @@ def answer(results: Sequence[FleetResult]) -> str:
     """What cache-aware routing gains, in one sentence."""
     pairs = [pair for count in _counts(results) if (pair := _pair(results, count))]
     if len(pairs) < 2 or len({blind.router for _, blind in pairs}) > 1:
-        lines = answer_lines(results)
+        lines = [*(_beside(*pair) for pair in pairs[:1]), *answer_lines(results)]
         return lines[0] if lines else "No fleet could run."
     points = [(exact.hit_rate - blind.hit_rate) * 100 for exact, blind in pairs]
     counts, other = [exact.workers for exact, _ in pairs], pairs[0][1].router
@@ -89,9 +89,7 @@ def answer_lines(results: Sequence[FleetResult]) -> list[str]:
         if (pair := _pair(results, count)) is None:
             lines += _alone([result for result in results if result.workers == count])
             continue
-        exact, blind = pair
-        points = (exact.hit_rate - blind.hit_rate) * 100
-        lines.append(f"{workers_text(count)}: {_beside(points, exact, blind)}")
+        lines.append(_beside(*pair))
     return lines
 
 
@@ -100,13 +98,14 @@ def _shows(points: float) -> bool:
     return abs(points) >= 0.05
 
 
-def _beside(points: float, exact: FleetResult, blind: FleetResult) -> str:
+def _beside(exact: FleetResult, blind: FleetResult) -> str:
+    points, workers = (exact.hit_rate - blind.hit_rate) * 100, workers_text(exact.workers)
     soon, late = time_text(exact.ttft(95)), time_text(blind.ttft(95))
     if not _shows(points) and soon == late:
-        return f"no difference between a cache-aware router and {blind.router}."
+        return f"{workers}: no difference between a cache-aware router and {blind.router}."
     more = f"{abs(points):.1f} points {'more' if points > 0 else 'less'} than" if _shows(points) else "as much as"
     times = f"the same p95 first token, {soon}" if soon == late else f"a p95 first token of {soon} instead of {late}"
-    return f"a cache-aware router hits {more} {blind.router}, with {times}."
+    return f"{workers}: a cache-aware router hits {more} {blind.router}, with {times}."
 
 
 def _pair(results: Sequence[FleetResult], count: int) -> tuple[FleetResult, FleetResult] | None:

@@ -12,7 +12,7 @@ export const STATES = [
 ];
 
 export const CAUSES = {
-  new: ["New text", "it was not sent before"],
+  new: ["New text", "no earlier prompt begins with it"],
   interrupted: ["Sent before, behind something else", "equal again after a few other tokens: a time or an id in front of it?"],
   evicted: ["Was here, made room", "its pages were given to others: more memory would have kept it"],
   gone: ["Was here, and is gone", "its pages were given to others, or lost"],

@@ -68,3 +68,33 @@ def test_a_window_and_a_state_resume_where_both_can_before_those_blocks(store: S
     assert found[0] == 28 and sorted(found, reverse=True) == found
     assert {*found} <= {0, 8, 16, 24, 28}, "where states were kept"
     assert all(start <= max(0, 28 - 4 * redo) for redo, start in enumerate(found))
+
+
+def test_a_find_leaves_those_blocks_out_too(store: StoreName) -> None:
+    cache = small(store, 16)
+    serve(cache, Request("first", seq(0, 14)))
+    other = np.append(seq(0, 8), seq(90, 5)).astype(np.int32)
+    ends = {}
+    for redo in range(4):
+        for name, tokens in (("same", seq(0, 14)), ("other", other)):
+            for from_ in (0, 4, 9):
+                with cache.find(Request(name, tokens, redo_blocks=redo), from_=from_) as found:
+                    ends[name, from_, redo] = found.end
+                    assert found.blocks().tolist() == list(range(from_ // 4, found.end // 4))
+    assert [ends["same", 0, redo] for redo in range(4)] == [12, 8, 4, 0]
+    assert [ends["same", 4, redo] for redo in range(4)] == [12, 8, 4, 4], "never before what the caller has"
+    assert [ends["same", 9, redo] for redo in range(4)] == [12, 8, 8, 8]
+    assert [ends["other", 0, redo] for redo in range(4)] == [8, 4, 0, 0]
+
+
+@pytest.mark.parametrize("window", [3, 4, 6])
+def test_a_find_behind_a_window_ends_where_it_could_resume(store: StoreName, window: int) -> None:
+    cache = small(store, 16, groups=(LayerGroup("full"), LayerGroup("near", window=window)))
+    serve(cache, Request("first", seq(0, 17)))
+    with cache.find(Request("again", seq(0, 17))) as found:
+        whole = found.end
+    with cache.find(Request("again", seq(0, 17), redo_blocks=1)) as found:
+        assert 0 <= found.end < whole == 16
+        assert found.blocks(0).tolist() == list(range(found.end // 4))
+        assert found.blocks(1).tolist() == list(range(max(0, found.end - window + 1) // 4, found.end // 4))
+    check(cache)

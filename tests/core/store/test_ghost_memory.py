@@ -12,6 +12,7 @@ import pytest
 
 from quire import Cache, CacheConfig, Request, TierConfig, check
 from quire.core.store import StoreName
+from tests.effort import slow
 
 STATM = Path("/proc/self/statm")  # the second number: pages of memory this process has
 ORDERS: tuple[Literal["lru", "adaptive"], ...] = ("lru", "adaptive")
@@ -89,7 +90,7 @@ def test_a_ring_that_goes_round_before_anybody_looks_keeps_what_is_there(store: 
 # than get their links at once
 @pytest.mark.parametrize(
     ("order", "slots", "ghosts", "rounds"),
-    [("lru", 1210, 64, 90), ("lru", 300, 64, 90), ("adaptive", 300, 64, 120), ("adaptive", 200, 8, 60),
+    [("lru", 1210, 64, 90), slow("lru", 300, 64, 90), ("adaptive", 300, 64, 108), ("adaptive", 200, 8, 60),
      ("lru", 300, 1, 20), ("adaptive", 300, 1, 20)],
 )  # fmt: skip
 def test_both_stores_remember_the_same_while_the_memory_grows(

@@ -84,7 +84,7 @@ def test_both_stores_remember_the_same(name: str) -> None:
     config = CacheConfig(tiers, 1, max_length=life.blocks, receipts=True, ghosts=life.ghosts, eviction=life.eviction)
     names: tuple[StoreName, ...] = ("twin", "compiled")
     pair = [Cache(config, clock=lambda: now, store=store) for store in names]
-    for _ in range(cases(life.prompts // 2, life.prompts)):
+    for _ in range(cases(life.prompts // 4, life.prompts)):
         now += 0.3
         request = next_prompt(life, dice, seen)
         seen.append(request)

@@ -30,7 +30,7 @@ from quire.core.records.groups import Lengths  # noqa: E402
 from quire.engine import Engine, EngineConfig, Loop, Model, Piece, Run, Sampling, Stream, from_module  # noqa: E402
 from quire.engine.step.runs.branch import Branch  # noqa: E402
 
-from ...effort import cases  # noqa: E402
+from ...effort import cases, slow  # noqa: E402
 from ...waits import PATIENCE, until  # noqa: E402
 from .. import families  # noqa: E402
 from ..reference import Reference  # noqa: E402
@@ -332,7 +332,7 @@ class Before:
 
 @pytest.mark.parametrize(
     ("name", "number"),
-    [("llama", cases(60, 120)), pytest.param("gemma3", 50, marks=pytest.mark.slow), ("qwen3_next", 50)],
+    [("llama", cases(60, 120)), slow("gemma3", 50), slow("qwen3_next", 50)],
 )
 def test_many_streams_and_cancels(name: str, number: int) -> None:
     words = byte_tokenizer() if name == "llama" else None

@@ -12,6 +12,7 @@ pytest.importorskip("transformers")
 
 from quire.trace.read.trace import TraceRequest, read_trace  # noqa: E402
 
+from ...effort import slow  # noqa: E402
 from ..families import FIRST_WORD, VOCAB  # noqa: E402
 from ..steps import assert_exact, open_engine, plain, step  # noqa: E402
 
@@ -38,7 +39,7 @@ def tokens_of(ask: TraceRequest) -> list[int]:
     return [dice.randrange(FIRST_WORD, VOCAB) for dice in rows for _ in range(PER_PART)]
 
 
-@pytest.mark.parametrize("chunk", [None, 40])
+@pytest.mark.parametrize("chunk", [slow(None), 40])
 def test_a_trace_with_a_host_tier(chunk: int | None) -> None:
     asks = returning()
     assert len(asks) == NUM_ASKS

@@ -15,6 +15,7 @@ from quire.core.records.groups import Lengths  # noqa: E402
 from quire.engine.runner.engine import Engine  # noqa: E402
 from quire.engine.step.runs.branch import Branch, Run  # noqa: E402
 
+from ...effort import cases, slow  # noqa: E402
 from .. import families  # noqa: E402
 from ..steps import (  # noqa: E402
     assert_clean,
@@ -33,6 +34,7 @@ from ..steps import (  # noqa: E402
 NAMES = families.NAMES
 TIGHT: dict[str, Any] = {"block_size": 4, "max_num_tokens": 24, "max_sequences": 6, "max_length": 64}
 TIGHT["snapshot_every"] = 8
+LOCKS = [*((name, 4) for name in NAMES), ("llama", 6), *(slow(name, 6) for name in NAMES if name != "llama")]
 FCFS: dict[str, Any] = {"wait_for_reuse": False, "scheduling": "fcfs"}
 
 
@@ -141,7 +143,8 @@ def test_a_long_prompt_among_many_short_ones(name: str) -> None:
     engine.close()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(cases(2, 3)))
 @pytest.mark.parametrize("name", NAMES)
 def test_always_forward(name: str, seed: int) -> None:
     """Random small pools: the oldest run gets on with every step, the youngest gives way, newcomers leave room."""
@@ -195,10 +198,11 @@ def test_rows_are_handed_out_in_order() -> None:
 # -- drafts ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_guesses_give_way_without_growing_twice() -> None:
     """Drafts find no room beside a branch without any: everybody still grows by the one token it computes."""
     given_up = 0
-    for seed in range(2, 9):
+    for seed in range(2, cases(5, 9)):
         dice = random.Random(seed)
         pages = dice.randint(6, 10)
         engine = open_engine("llama", pages, block_size=4, max_length=4 * pages)
@@ -235,11 +239,17 @@ def test_guesses_leave_a_block_for_prompts() -> None:
 # -- what was taken is served ------------------------------------------------------------------------------------------
 
 
-POOLS = [("llama", (6,)), ("gemma3", (40, 6)), ("gemma3", (40, 7)), ("qwen3_next", (6, 6))]
+POOLS = [
+    ("llama", (6,), 1),
+    ("llama", (6,), 2),
+    ("gemma3", (40, 6), 2),
+    ("qwen3_next", (6, 6), 2),
+    slow("gemma3", (40, 6), 1),
+]
+POOLS += [slow("qwen3_next", (6, 6), 1), slow("gemma3", (40, 7), 1), slow("gemma3", (40, 7), 2)]
 
 
-@pytest.mark.parametrize("n", [1, 2])
-@pytest.mark.parametrize(("name", "pages"), POOLS)
+@pytest.mark.parametrize(("name", "pages", "n"), POOLS)
 def test_a_run_that_was_taken_is_never_refused(name: str, pages: tuple[int, ...], n: int) -> None:
     """Whatever the pool: refused at once, or served to the end, also when it has to come back with a long answer."""
     engine = open_engine(name, pages, max_length=128)
@@ -259,7 +269,7 @@ def test_a_run_that_was_taken_is_never_refused(name: str, pages: tuple[int, ...]
 
 LENGTH, ANSWER = 60, 4
 SHARED = LENGTH // 8 * 8  # whole blocks
-CHUNKS = [None, 16, 24]
+CHUNKS = [None, 16, pytest.param(24, marks=pytest.mark.slow)]
 
 
 def computed(name: str, prompts: list[tuple[int, ...]], **settings: Any) -> tuple[list[Run], Engine]:
@@ -354,8 +364,7 @@ def test_beams_preempted_in_part(name: str) -> None:
     engine.close()
 
 
-@pytest.mark.parametrize("rows", [4, 6])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "rows"), LOCKS)
 def test_beam_searches_do_not_lock_each_other(name: str, rows: int) -> None:
     """Three searches, each of which could take all rows or all pages for itself."""
     pages = least_pages(name, 4, 20, 24, beams=4)

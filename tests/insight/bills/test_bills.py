@@ -25,7 +25,7 @@ from quire import (
 from quire.core.state.sequence import Sequence
 from quire.insight.bills import Bill, BillLine, Bills, Who
 from quire.insight.bills.bill import NOBODY, OTHERS
-from quire.insight.bills.line_book import dealt
+from quire.insight.bills.evictions import Evictions
 
 BYTES = 100  # of a page
 TEXT = np.arange(16, dtype=np.int32)  # four blocks
@@ -262,4 +262,6 @@ def test_a_page_that_is_taken_over_is_nobody_elses(store: Any) -> None:
 
 
 def test_evictions_of_one_call_are_dealt_out_whole() -> None:
-    assert list(dealt([(2, 5), (3, 4)], [(7, 6), (8, 0), (9, 3)])) == [(2, 7, 5), (3, 7, 1), (3, 9, 3)]
+    evictions = Evictions()
+    evictions.add(np.array([0, 0, 5, 4]), np.array([0, 0, 0, 0, 6, 0, 3]))
+    assert evictions.take() == [(2, 4, 5), (3, 4, 1), (3, 6, 3)] and evictions.take() == []

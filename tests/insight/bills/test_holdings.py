@@ -14,6 +14,7 @@ from fuzzing.subject import available_stores
 from quire import Cache, CacheConfig, LayerGroup, Request, TierConfig, check
 from quire.insight.bills import Bills
 from quire.insight.bills.bill import split
+from quire.insight.bills.evictions import Evictions, split_array
 from quire.insight.bills.token_marks import TokenMarks
 from tests.effort import cases
 from tests.insight.bills.lives import bytes_held
@@ -30,6 +31,23 @@ def test_parts_add_up_and_are_fair_to_one(number: int, weights: list[int]) -> No
     whole = sum(weights)
     assert all(abs(part * whole - number * weight) < whole for part, weight in zip(parts, weights, strict=True))
     assert all(weight or not part for part, weight in zip(parts, weights, strict=True))
+
+
+@settings(max_examples=cases(60, 2000), **QUIET)
+@given(st.integers(0, 1 << 50), st.lists(st.integers(0, 1 << 24), min_size=1, max_size=9).filter(any), st.data())
+def test_evictions_are_dealt_out_in_order_and_whole(number: int, weights: list[int], data: Any) -> None:
+    """Beside dealing them out byte by byte, in parts that `split` makes."""
+    parts = split_array(number, np.array(weights))
+    assert parts.tolist() == split(number, weights)
+    small = split_array(number % 50, np.array(weights))
+    cuts = sorted(data.draw(st.lists(st.integers(0, int(small.sum())), max_size=4)))
+    lost = np.diff([0, *cuts, int(small.sum())])
+    evictions, byte_by_byte = Evictions(), Counter[tuple[int, int]]()
+    for _ in range(2):
+        evictions.add(lost, small)
+        byte_by_byte.update(zip(np.repeat(np.arange(len(lost)), lost).tolist(),
+                                np.repeat(np.arange(len(small)), small).tolist(), strict=True))  # fmt: skip
+    assert {(whose, whom): count for whose, whom, count in evictions.take()} == byte_by_byte
 
 
 @settings(max_examples=cases(80, 2000), **QUIET)

@@ -92,7 +92,7 @@ def test_no_newcomer_breaks_what_others_were_told() -> None:
     place = QueuePlace(EMPTY, [first])
     verdict = made.verdict(own, 1, place, 0.0, 100.0)
     assert verdict.accepted
-    made.push_back([first], own, EMPTY)
+    made.push_back(own, 1, place)
     assert first.slack >= 0 and first.delayed == pytest.approx(50 * (TOKEN + BASE / 100), rel=0.01)
     again = made.verdict(own, 1, place, 0.0, 100.0)
     assert not again.accepted and again.others and again.bound == verdict.bound
@@ -124,8 +124,8 @@ def test_delays_by_those_that_came_later_do_not_make_it_refuse_more() -> None:
     made = door()
     for _ in range(60):
         one = entered(made, 10.0)
-        delay = made.delay(prompt_work(0, 900), EMPTY)
-        made.push_back([one], prompt_work(0, 900), EMPTY)
+        delay = made.delay(prompt_work(0, 900), 1, EMPTY)
+        made.push_back(prompt_work(0, 900), 1, QueuePlace(EMPTY, [one]))
         assert made.came(one, one.accepted + one.expected + delay) in ("kept", "slow")
     verdict = made.verdict(prompt_work(0, 50), 1, QueuePlace(EMPTY, ()), 0.0, 10.0)
     assert verdict.soonest < ALONE and verdict.bound is not None and verdict.bound > 3 * verdict.soonest
@@ -133,12 +133,16 @@ def test_delays_by_those_that_came_later_do_not_make_it_refuse_more() -> None:
     assert tight.accepted and tight.bound == pytest.approx(1.01 * verdict.soonest), "no bound behind its deadline"
 
 
-def test_one_that_takes_the_seat_they_wait_for_delays_them_by_it() -> None:
+def test_one_that_takes_the_seat_or_the_pages_they_wait_for_delays_them_by_it() -> None:
     made = door()
     answers = [RunningAnswer(made=10 * nth, most=100, pages=5) for nth in range(4)]
     full = replace(EMPTY, free_seats=0, rows=4, answers=answers)
-    assert made.delay(prompt_work(0, 1), full) == pytest.approx(10 * (BASE + 4 * ROW), rel=0.05)
-    assert made.delay(prompt_work(0, 1), EMPTY) < 0.01
+    each = BASE + 4 * ROW
+    assert made.delay(prompt_work(0, 1), 1, full) == pytest.approx(10 * each, rel=0.05)
+    assert made.delay(prompt_work(0, 1), 1, EMPTY) < 0.01
+    tight = replace(full, free_seats=4, free_pages=4)
+    assert made.delay(prompt_work(0, 1), 4, tight) < each
+    assert made.delay(prompt_work(0, 1), 9, tight) == pytest.approx(20 * each, rel=0.05), "two more answers must end"
 
 
 def test_one_that_leaves_is_neither_kept_nor_broken() -> None:
@@ -153,9 +157,19 @@ def test_how_long_answers_are() -> None:
     assert lengths.left(3, 100) == 97, "as long as it may be"
     for length in [10] * FEWEST + [50] * FEWEST:
         lengths.note(length)
-    assert lengths.left(0, 100) == 30 and lengths.left(10, 100) == 40 and lengths.left(0, 20) == 20
+    found = [lengths.left(made, most) for made, most in ((0, 100), (10, 100), (0, 20), (0, 10), (20, 40))]
+    assert found == pytest.approx([30, 40, 15, 10, 20])
     assert lengths.left(50, 100) == 50, "longer than any"
     for _ in range(KEPT):
         lengths.note(7)
-    assert lengths.left(0, 100) == 7 and len(lengths._sorted) == KEPT
+    assert lengths.left(0, 100) == pytest.approx(7) and len(lengths._kept) == KEPT
+    for _ in range(KEPT):
+        lengths.note(4, cut=True)
+    assert lengths.left(0, 4) == 4 and lengths.left(0, 100) == 100, "nobody knows how long they would have been"
+    for _ in range(KEPT // 2):
+        lengths.note(20)
+    assert lengths.left(0, 100) == pytest.approx(20), "those that were cut at 4 say nothing about what comes behind"
+    for _ in range(KEPT // 4):
+        lengths.note(2)
+    assert lengths.left(0, 100) == pytest.approx(2 / 4 + 20 * 3 / 4)
     assert lengths.turns([], 3, 0) == 0.0 and lengths.turns([RunningAnswer(0, 9, 1)], 0, 0) == 0.0

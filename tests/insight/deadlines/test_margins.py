@@ -52,6 +52,17 @@ def test_bounds_that_break_together_widen_all() -> None:
     assert kept / 2000 >= 0.9
 
 
+def test_few_say_nothing_of_what_is_rare() -> None:
+    """One in a hundred may lie beyond all of eighty: until it may have been seen, the first margin counts."""
+    for share, enough in ((0.95, 48), (0.99, 117)):
+        margins = Margins(share, Clock())
+        first = margins.margin(1)
+        for nth in range(enough):
+            assert margins.margin(1) >= first, nth
+            margins.note(1, 0.0, kept=True)
+        assert margins.margin(1) < first
+
+
 def test_before_anything_is_known() -> None:
     margins = Margins(0.95, Clock())
     assert margins.margin(1) == FIRST

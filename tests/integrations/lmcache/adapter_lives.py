@@ -2,7 +2,7 @@
 gives and takes the bytes.
 
     make lmcache-package
-    PYTHONPATH=. .venv/bin/python -m tests.integrations.lmcache.adapter_lives --package .lmcache [--store redis://...]
+    PYTHONPATH=. .venv/bin/python -m tests.integrations.lmcache.adapter_lives --package .lmcache [--redis]
 
 What LMCache asks of an L2 adapter, in our words, of its own file adapter first: what is stored is found and loaded,
 byte for byte, by the adapter alone and through the whole manager; three files to wait for; each answer once. And
@@ -18,7 +18,8 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from tests.integrations.lmcache.lmcache_package import (
     memory_of,
     plugin_config,
 )
+from tests.tiers.shared.redis_server import NO_REDIS, RedisServer, redis_there
 from tests.waits import until
 
 
@@ -299,32 +301,44 @@ def killed(folder: Path, seed: int, kept: str) -> int:
     return os.WEXITSTATUS(status) - 10
 
 
+def emptied(folder: Path, kind: str, server: RedisServer | None) -> Iterator[str]:
+    """One store after the other with nothing in it, or none."""
+    for nth in count():
+        if server is not None and kind == "redis":
+            server.suffer("empty")
+        yield {"": "", "folder": str(folder / f"store-{nth}"), "redis": server.url if server else ""}[kind]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--package", type=Path, required=True, help="folder of make lmcache-package")
-    parser.add_argument("--store", default="", help="beside the folder: redis://..., emptied by whoever names it")
+    parser.add_argument("--redis", action="store_true", help="a real redis-server beside the folder, and for the kills")
     parser.add_argument("--kills", type=int, default=10)
     args = parser.parse_args()
     torch.set_num_threads(1)
     enter(args.package)
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, redis_there(args.redis) as server:
         folder = Path(name)
-        found = sum(killed(folder / "kills", seed, str(folder / "k") if seed % 2 else "") for seed in range(args.kills))
+        if args.redis and server is None:
+            raise SystemExit(NO_REDIS)
+        kept = server.url if server else str(folder / "k")
+        found = sum(killed(folder / "kills", seed, kept if seed % 2 else "") for seed in range(args.kills))
         print(f"{args.kills} kills: {found} objects found by the processes after them, none wrong", flush=True)
         theirs = adapter_of(fs_config(folder / "theirs"))
         contract(theirs)
         theirs.close()
         manager(folder, fs_config(folder / "theirs2"))
         print("what is asked of an adapter holds for LMCache's own file adapter", flush=True)
-        for nth, kept in enumerate(("", str(folder / "store"), *([args.store] if args.store else []))):
-            for disk in (True, False) if kept else (True,):
+        for nth, kind in enumerate(("", "folder", *(["redis"] if server else []))):
+            stores = emptied(folder, kind, server)
+            for disk in (True, False) if kind else (True,):
                 place = folder / f"{nth}-{disk}"
-                ours = adapter_of(plugin_config(params(place / "a", kept and f"{kept}{disk}", disk=disk)))
+                ours = adapter_of(plugin_config(params(place / "a", next(stores), disk=disk)))
                 contract(ours, counts=disk)
                 ours.close()
-                manager(place / "b", plugin_config(params(place / "b", kept and f"{kept}{disk}b", disk=disk)))
-            damage(folder / f"{nth}-bits", kept and f"{kept}bits")
-            threads(folder / f"{nth}-threads", kept and f"{kept}threads")
+                manager(place / "b", plugin_config(params(place / "b", next(stores), disk=disk)))
+            damage(folder / f"{nth}-bits", next(stores))
+            threads(folder / f"{nth}-threads", next(stores))
         held(folder / "held")
         serde(folder / "serde")
         print("and for ours, over disk, store and both; restarts, damage, threads, bounds, fp8: every byte right")

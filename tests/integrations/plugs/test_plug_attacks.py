@@ -11,11 +11,11 @@ from tests.attacks import hicache_kills, lmcache_kills, tier_kills
 from tests.attacks.checks import Checks
 from tests.attacks.plug_damage import damage
 from tests.attacks.plug_kills import full, kill
-from tests.attacks.plug_redis import BETWEEN, FAULTS, redis_damage, unsteady
+from tests.attacks.plug_redis import BETWEEN, redis_damage, unsteady
 from tests.attacks.plugged import Key, Make
 from tests.effort import cases
 from tests.tiers.shared.conftest import redis_server  # noqa: F401  # a fixture
-from tests.tiers.shared.redis_server import RedisServer
+from tests.tiers.shared.redis_server import FAULTS, RedisServer
 
 PLUGS: dict[str, tuple[Make, Key]] = {
     "tier": tier_kills.PLUG,

@@ -81,6 +81,18 @@ def test_rows_go_down_and_come_up_in_a_later_process_too(tmp_path: Path) -> None
     assert again.tier.close()
 
 
+@pytest.mark.parametrize("row", [ROWS, -1, 1 << 40])
+def test_a_row_that_there_is_not_fails_its_job_and_raises_nothing(tmp_path: Path, row: int) -> None:
+    rig, keys = Rig(tmp_path), keys_of("a", 2)
+    rig.rows[:] = 7
+    assert rig.job(keys, [0, row], False).bad == tuple(keys) and not rig.tier.has(keys[0])
+    assert rig.job(keys, [0, 1], False).good == tuple(keys)
+    rig.rows[:] = 9
+    assert rig.job(keys, [0, row], True).bad == tuple(keys) and (rig.rows == 9).all()
+    assert rig.job(keys, [0, 1], True).good == tuple(keys) and (rig.rows[:2] == 7).all()
+    assert rig.tier.close()
+
+
 def test_a_row_that_cannot_be_loaded_is_a_miss_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else vLLM would ask for it at every step, and its request wait for ever."""
     faults = Faults()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -35,13 +36,13 @@ def keys_of(name: str, blocks: int, group: int = 0) -> list[Any]:
 class Tier:
     """One tier over a host cache of its own."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, model: Path | None = None) -> None:
         from vllm.v1.kv_offload.base import ReqContext
         from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
 
         memory = mmap.mmap(-1, ROWS * ROW)  # aligned, as vLLM's is: its file tier reads past the system's memory
         self.rows = np.frombuffer(memory, np.uint8).reshape(ROWS, ROW)
-        model = folder / "model"
+        model = model or folder / "model"
         model.mkdir(parents=True, exist_ok=True)
         (model / "w.safetensors").write_bytes(b"weights")
         config: dict[str, Any] = {"type": "fs", "root_dir": str(folder / "fs")}
@@ -171,6 +172,43 @@ def another_process_finds_what_was_stored(tier: Tier) -> None:
     assert tier.done(keys, [4, 5], True).success and tier.right(4, keys[0]) and tier.right(5, keys[1])
 
 
+def jobs_of_any_size_go_to_other_rows(tier: Tier) -> None:
+    for size in (0, 1, 2, 5):
+        keys = keys_of(f"size{size}.", size)
+        assert tier.store(keys).success
+        tier.rows[:] = 0
+        rows = list(range(ROWS - size, ROWS))
+        assert tier.done(keys, rows, True).success and all(map(tier.right, rows, keys))
+
+
+def a_row_that_there_is_not_fails_its_job(tier: Tier) -> None:
+    keys = keys_of("row", 1)
+    assert not tier.done(keys, [ROWS], False).success and not tier.has(keys[0])
+    assert tier.store(keys).success and not tier.done(keys, [ROWS], True).success
+    assert tier.done(keys, [ROWS - 1], True).success and tier.right(ROWS - 1, keys[0])
+
+
+def jobs_under_way_keep_no_tier_from_ending(tier: Tier) -> None:
+    before = threading.active_count()
+    for nth in range(10):
+        tier.submit(keys_of(f"end{nth}.", 1), [nth], False)
+    tier.tier.shutdown()
+    until(lambda: threading.active_count() <= before)
+    tier.tier = (later := Tier(tier.kind, tier.folder)).tier
+    tier.rows = later.rows
+
+
+def a_folder_that_cannot_be_is_refused_at_once(tier: Tier) -> None:
+    if tier.kind == "store":
+        return  # a shared store may come later
+    try:
+        Tier(tier.kind, Path("/dev/null/there"), model=tier.folder / "model")
+    except Exception as refused:
+        assert "/dev/null" in str(refused)
+    else:
+        raise AssertionError("it was not refused")
+
+
 def a_file_that_was_cut_is_a_failed_load(tier: Tier) -> None:
     keys = keys_of("cut", 2)
     tier.store(keys)
@@ -201,7 +239,9 @@ EVERYONES: tuple[Callable[[Tier], None], ...] = (
     rows_go_and_come_back_in_any_order, groups_of_one_block_are_pages_of_their_own,
     what_is_stored_twice_is_there_once_and_right, a_row_may_change_as_soon_as_its_store_is_over,
     a_page_that_is_not_there_fails_its_load_and_is_a_miss_then, each_job_is_reported_once_and_draining_leaves_no_other,
-    another_process_finds_what_was_stored, a_file_that_was_cut_is_a_failed_load,
+    another_process_finds_what_was_stored, a_file_that_was_cut_is_a_failed_load, jobs_of_any_size_go_to_other_rows,
+    a_row_that_there_is_not_fails_its_job, jobs_under_way_keep_no_tier_from_ending,
+    a_folder_that_cannot_be_is_refused_at_once,
 )  # fmt: skip
 OURS = (a_flipped_bit_is_a_failed_load, stores_are_bounded)
 

@@ -1,8 +1,9 @@
 """The tier under vLLM's real TieringOffloadingManager, with real bytes: random requests, restarts, kills, flipped bits.
 
-    PYTHONPATH=. .vllm-env/bin/python -m tests.integrations.plugs.tier_lives --lives 20 --kills 50
+    PYTHONPATH=. .vllm-env/bin/python -m tests.integrations.plugs.tier_lives --lives 20 --kills 50 [--redis]
 
-Every third life has a shared store beside its disk, every third a store alone. Runs in the environment of
+Every third life has a shared store beside its disk, every third a store alone: a folder, or with --redis a server that
+has one fault after the other; then every second kill has it, too. Runs in the environment of
 `make vllm-env`. A row's bytes follow from its key, so that every load that vLLM would do is compared byte for byte.
 vLLM's host cache is its own, in shared memory; the scheduler is played as vLLM's calls it.
 """
@@ -21,6 +22,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+
+from tests.tiers.shared.redis_server import FAULTS, NO_REDIS, RedisServer, redis_there
+from tests.waits import until
 
 ROW, BLOCK = 8192, 16
 TEXTS = 30
@@ -137,20 +141,29 @@ def text(dice: np.random.Generator) -> list[Any]:
     return [make_offload_key(name.encode().ljust(32), 0) for name in names]
 
 
-def live(folder: Path, seed: int) -> None:
-    """Requests, an emptied host cache, a restart, damage, a restart."""
+def live(folder: Path, seed: int, server: RedisServer | None) -> int:
+    """Requests, an emptied host cache, a restart, damage, a restart; how many pages the store gave."""
     dice, kind = np.random.default_rng(seed), seed % 3  # a disk, a disk and a store, a store
-    options: dict[str, Any] = {"shared": str(folder / "store"), "wait": 20.0} if kind else {}
+    shared = str(folder / "store") if server is None else server.url
+    options: dict[str, Any] = {"shared": shared, "wait": 20.0} if kind else {}
     engine = Engine(folder, int(dice.integers(16, 40)), 0 if kind == 2 else int(dice.integers(20, 120)), **options)
     for turn in range(60):
+        fault = FAULTS[(seed + turn // 10) % len(FAULTS)] if server is not None and kind and turn % 10 == 5 else ""
+        if server is not None and fault:
+            server.suffer(fault)
         engine.serve(text(dice))
+        if server is not None and fault:
+            server.mend()
+            store = engine.tier.tier.store
+            until(lambda: not store.hanging and store.client.takes_pages)  # noqa: B023
         if turn % 20 == 19:
             engine.forget_host()
     disk, store = engine.tier.tier.disk, engine.tier.tier.store
     assert disk is None or disk.counts().pages_read > 0, "nothing came from the disk"
-    assert store is None or store.counts().hits > 0, "nothing came from the store"
+    came = 0 if store is None else store.counts().hits
+    assert came or store is None or (server is not None and kind == 1), "nothing came from the store"
     engine.close()
-    flip(folder, dice)
+    flip(folder, dice, server)
     again = Engine(folder, 30, 0 if kind == 2 else 120, **options)
     disk, store = again.tier.tier.disk, again.tier.tier.store
     assert disk is None or len(disk) > 0, "nothing has outlived the process"
@@ -158,11 +171,19 @@ def live(folder: Path, seed: int) -> None:
         again.serve(text(dice))
     if kind == 2:
         assert store.counts().hits and store.counts().misses.get("damaged"), "no flipped bit was met"
+    came += 0 if store is None else store.counts().hits
     again.close()
+    return came
 
 
-def flip(folder: Path, dice: np.random.Generator) -> None:
-    """Some bits of the pages on disk, and of every third in the store."""
+def flip(folder: Path, dice: np.random.Generator, server: RedisServer | None) -> None:
+    """Some bits of the pages on disk, and of every third in the store, in a Redis of every second."""
+    if server is not None:
+        with server.client() as there:
+            for name in sorted(there.keys())[::2]:
+                raw = bytearray(there.get(name))
+                raw[int(dice.integers(len(raw)))] ^= 1 << int(dice.integers(8))
+                there.set(name, bytes(raw))
     shared = [path for path in sorted((folder / "store").rglob("*-0")) if path.is_file()]
     for file in [*(folder / "disk").rglob("pages-0"), *shared[::3]]:
         raw = bytearray(file.read_bytes())
@@ -171,15 +192,16 @@ def flip(folder: Path, dice: np.random.Generator) -> None:
         file.write_bytes(raw)
 
 
-def killed(folder: Path, seed: int) -> int:
+def killed(folder: Path, seed: int, shared: str) -> int:
     """An engine that serves until it is killed; pages that the next one finds, every byte of them right."""
     from quire.tiers.disk.fsck import examine, model_folders
 
+    options: dict[str, Any] = {"shared": shared, "wait": 20.0} if shared else {}
     pid = os.fork()
     if pid == 0:
         try:
             dice = np.random.default_rng([seed, 1])
-            engine = Engine(folder, 30, 60)
+            engine = Engine(folder, 30, 60, **options)
             threading.Timer(float(dice.random()) * 1.5 + 0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()
             while True:
                 engine.serve(text(dice))
@@ -191,7 +213,7 @@ def killed(folder: Path, seed: int) -> int:
     for model in model_folders(folder / "disk"):
         report = examine(model)
         assert not report.damaged and not report.refused, (report.refused, report.findings)
-    dice, again = np.random.default_rng([seed, 2]), Engine(folder, 30, 60)
+    dice, again = np.random.default_rng([seed, 2]), Engine(folder, 30, 60, **options)
     found = len(again.tier.tier.disk)
     for _ in range(15):
         again.serve(text(dice))
@@ -204,17 +226,23 @@ def main() -> None:
     parser.add_argument("--lives", type=int, default=5)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--redis", action="store_true", help="a real redis-server as the store")
     args = parser.parse_args()
     import vllm.v1.kv_offload.tiering.manager  # noqa: F401  # before the forks, which take it over
 
-    for seed in range(args.seed, args.seed + args.lives):
+    found = came = 0
+    with redis_there(args.redis) as server:
+        if args.redis and server is None:
+            raise SystemExit(NO_REDIS)
+        for seed in range(args.seed, args.seed + args.lives):
+            with tempfile.TemporaryDirectory() as folder:
+                if server is not None:
+                    server.suffer("empty")
+                came += live(Path(folder), seed, server)
+        print(f"{args.lives} lives: every loaded row as it was computed; {came} came from a store", flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            live(Path(folder), seed)
-    print(f"{args.lives} lives: every loaded row as it was computed")
-    found = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for seed in range(args.seed, args.seed + args.kills):
-            found += killed(Path(folder), seed)
+            for seed in range(args.seed, args.seed + args.kills):
+                found += killed(Path(folder), seed, server.url if server is not None and seed % 2 else "")
     assert found or not args.kills
     print(f"{args.kills} kills: {found} pages found by the processes after them, none wrong, no damage")
 

@@ -1,7 +1,7 @@
 """QuireHiCacheStorage under SGLang's real classes: its factory makes it, its host pools give and take the bytes.
 
     pip download --no-deps sglang==0.5.23 && unzip -d FOLDER sglang-*.whl
-    PYTHONPATH=. python -m tests.integrations.sglang.hicache_lives --package FOLDER [--store redis://...] [--kills 50]
+    PYTHONPATH=. python -m tests.integrations.sglang.hicache_lives --package FOLDER [--redis] [--kills 50]
 
 What SGLang asks of a backend, in our words: what is set is got, byte for byte, by v1, v2 and tensors; existence is a
 prefix; a pool's rule cuts it. And restarts, flipped bits, kills. What of SGLang is stubbed says `sglang_package`.
@@ -30,6 +30,7 @@ from tests.integrations.sglang.sglang_package import (
     module,
     state_pool,
 )
+from tests.tiers.shared.redis_server import NO_REDIS, redis_there
 
 KINDS = [("mha", "page_first"), ("mha", "page_first_direct"), ("mha", "layer_first"), ("mla", "page_first"),
          ("mla", "layer_first")]  # fmt: skip
@@ -239,21 +240,24 @@ def killed(folder: Path, seed: int, store: str) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--package", type=Path, required=True, help="folder with the unpacked wheel of sglang")
-    parser.add_argument("--store", default="", help="beside the folder: redis://..., emptied by whoever names it")
+    parser.add_argument("--redis", action="store_true", help="a real redis-server beside the folder, and for the kills")
     parser.add_argument("--kills", type=int, default=10)
     args = parser.parse_args()
     torch.set_num_threads(1)
     enter(args.package)
     assert PAGES >= 16
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, redis_there(args.redis) as server:
         folder = Path(name)
-        for nth, store in enumerate(("", str(folder / "store"), *([args.store] if args.store else []))):
+        if args.redis and server is None:
+            raise SystemExit(NO_REDIS)
+        for nth, store in enumerate(("", str(folder / "store"), *([server.url] if server else []))):
             v1_and_tensors(folder / f"v1-{nth}", store)
             pools(folder / f"v2-{nth}", store)
             damage(folder / f"bits-{nth}", store)
         ranks(folder / "ranks")
         print("set and got, restarted, cleared, damaged, by v1, v2 and tensors, over all layouts: every byte right")
-        found = sum(killed(folder / "kills", seed, str(folder / "k") if seed % 2 else "") for seed in range(args.kills))
+        kept = server.url if server else str(folder / "k")
+        found = sum(killed(folder / "kills", seed, kept if seed % 2 else "") for seed in range(args.kills))
         print(f"{args.kills} kills: {found} pages found by the processes after them, none wrong")
 
 

@@ -15,17 +15,19 @@ from .world import APART, POOLED, Shape
 ROOT = Path(__file__).resolve().parents[3]
 
 
+@pytest.mark.long
 def test_killed_writers_leave_what_was_durable() -> None:
     """In a process of its own, which forks: here there may be threads."""
-    command = [sys.executable, "-m", "tests.tiers.disk.crash", "--rounds", "50"]
+    rounds = cases(20, 50)
+    command = [sys.executable, "-m", "tests.tiers.disk.crash", "--rounds", str(rounds)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "50 crashes: nothing durable lost" in done.stdout
+    assert f"{rounds} crashes: nothing durable lost" in done.stdout
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("shape", [APART, POOLED])
 @pytest.mark.parametrize("first", range(0, 200, 25))
 def test_a_power_cut_leaves_what_was_durable(first: int, shape: Shape) -> None:
-    for seed in range(first, first + cases(10, 25)):
+    for seed in range(first, first + cases(5, 25)):
         case(seed, shape)

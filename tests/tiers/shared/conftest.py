@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import socket
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.tiers.shared.redis_server import BINARY, NO_REDIS, RedisServer
+from tests.tiers.shared.redis_server import BINARY, NO_REDIS, RedisServer, redis_there
+
+needs_redis = pytest.mark.skipif(BINARY is None, reason=NO_REDIS)
 
 
 def running() -> Iterator[RedisServer]:
-    """A server, in a folder with a short name, since paths of sockets are short."""
-    if BINARY is None:
-        pytest.skip(NO_REDIS)
-    with tempfile.TemporaryDirectory(prefix="qr") as folder:
-        server = RedisServer(Path(folder))
-        try:
-            yield server.start()
-        finally:
-            server.kill()
+    """A server, or the test is left out."""
+    with redis_there() as server:
+        if server is None:
+            pytest.skip(NO_REDIS)
+        yield server
 
 
 @pytest.fixture

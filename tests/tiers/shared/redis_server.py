@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import signal
 import socket
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 from tests.waits import rest
 
 BINARY = shutil.which("redis-server")
 NO_REDIS = "redis-server is not installed (Debian: apt install redis-server)"
-needs_redis = pytest.mark.skipif(BINARY is None, reason=NO_REDIS)
+FAULTS = ("kill", "stop", "empty", "full", "drop")
 SETTINGS = ("--save", "", "--appendonly", "no", "--protected-mode", "no", "--unixsocketperm", "700")
 
 
@@ -56,3 +59,51 @@ class RedisServer:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+    def client(self) -> Any:
+        """Of redis-py; to be closed."""
+        import redis
+
+        return redis.Redis(port=self.port)
+
+    def suffer(self, fault: str) -> None:
+        """One of FAULTS, or none."""
+        if fault == "kill":
+            self.kill()
+            self.start()  # with nothing in it
+            return
+        if fault == "stop":
+            self._signal(signal.SIGSTOP)
+            return
+        with self.client() as there:
+            if fault == "empty":
+                there.flushall()
+            elif fault == "full":
+                there.config_set("maxmemory", 1 << 20)
+            elif fault == "drop":
+                there.client_kill_filter(_type="normal", skipme=True)
+
+    def mend(self) -> None:
+        """It answers, and has room."""
+        self._signal(signal.SIGCONT)
+        with self.client() as there:
+            there.config_set("maxmemory", 0)
+
+    def _signal(self, number: int) -> None:
+        assert self.process is not None
+        os.kill(self.process.pid, number)
+
+
+@contextlib.contextmanager
+def redis_there(wanted: bool = True) -> Iterator[RedisServer | None]:
+    """A server of its own, in a folder with a short name, since paths of sockets are short; None where it is not
+    wanted, or cannot be had."""
+    if not wanted or BINARY is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="qr") as folder:
+        server = RedisServer(Path(folder))
+        try:
+            yield server.start()
+        finally:
+            server.kill()

@@ -9,24 +9,28 @@ and no cache: it reads block tables, pages and queries, and it never gathers a c
               [t] [t]      (skipped)      [e] [t] [t] [t] [e] [e]       [e]: an edge: some query does not read all of it
 
 How many programs there are follows from the number of tokens and of segments: each finds its segment in `offsets`.
-Tiles of keys begin at multiples of their size, so a query adds up its keys in one order however a prompt was cut.
+Tiles of keys begin at multiples of their size, so a query adds up its keys in one order however a prompt was cut. Few
+tokens behind a long prefix are the exception: they leave processors idle, so programs share a tile of queries, each
+walks a part of its keys (a split), and a second kernel adds up the parts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from quire.engine.model.kernels.in_triton import bring, check_place, interpreted, odd, power
+from quire.engine.model.kernels.in_triton import bring, check_place, interpreted, odd, power, processors
 from quire.engine.model.kernels.rules import LOG2E, Rule, check_pages, steps_of
 
 TILE_BYTES = 16 << 10  # of a tile of keys: three stages of K and V fit into shared memory, for heads of up to 512 bytes
 SUM_BYTES = 64 << 10  # of the sums of a tile of queries, in float32: they are kept in registers
 LEAST_TILE, MOST_KEYS, MOST_ROWS = 16, 128, 128  # tensor cores take no tile below 16 x 16
 WARPS, WARPS_WIDE = 4, 8  # of a program; the second where its sums fill more registers than four warps have
+LEAST_KEYS, MOST_SPLITS = 512, 32  # keys that are worth a program of their own; programs that share a tile of queries
+PROGRAMS = 2  # per processor, where keys are split
 OPTIONS = {"num_stages": 3}
 
 tl: Any = None  # these three come with Triton
@@ -43,6 +47,8 @@ class _Shape:
     rows: int  # of a tile: (query, head) pairs, padded to a power of two
     queries: int  # of a tile
     keys: int  # of a tile
+    splits: int
+    wide_splits: int  # padded to a power of two
     group: int  # heads that share a KV head
     dim: int
     wide: int  # dim, padded to a power of two
@@ -75,6 +81,8 @@ class _Data(NamedTuple):
     starts: torch.Tensor
     segments: int  # odd()
     out: torch.Tensor
+    parts: torch.Tensor  # [total, heads, splits, dim], float32; `out` itself where nothing is split
+    levels: torch.Tensor  # [total, heads, splits]: the logarithm of the sum of a part's weights, in base 2
 
 
 def attend(
@@ -99,15 +107,30 @@ def attend(
     if not out.numel() or not len(starts):
         return out
     shape = _shape(q, k, max_query, rule)
+    tiles = len(q) // shape.queries + len(starts)
+    splits = _num_splits(q, k.shape[2] * tiles, table.shape[1] * k.shape[1], rule)
+    shape, parts, levels = replace(shape, splits=splits, wide_splits=power(splits)), out, out
+    if splits > 1:
+        parts = torch.empty((*q.shape[:2], splits, shape.dim), dtype=torch.float32, device=q.device)
+        levels = torch.empty(parts.shape[:3], dtype=torch.float32, device=q.device)
     data = _Data(
         q, q.stride(0), q.stride(1), k, *steps_of(k), v, *steps_of(v),
-        table, odd(table.stride(0)), offsets, starts, odd(len(starts)), out,
+        table, odd(table.stride(0)), offsets, starts, odd(len(starts)), out, parts, levels,
     )  # fmt: skip
     warps = WARPS_WIDE if 4 * shape.rows * shape.wide >= SUM_BYTES else WARPS
-    grid = (k.shape[2], len(q) // shape.queries + len(starts))
+    attend_tiles, add_up = _kernels()
     with torch.cuda.device(q.get_device()):  # launches go to the current device; -1, of a CPU tensor, changes nothing
-        _kernel()[grid](data, shape, num_warps=warps, **OPTIONS)
+        attend_tiles[k.shape[2], tiles, splits](data, shape, num_warps=warps, **OPTIONS)
+        if splits > 1:
+            add_up[q.shape[1], len(q)](data, shape, num_warps=4)
     return out
+
+
+def _num_splits(q: torch.Tensor, programs: int, longest: int, rule: Rule) -> int:
+    """As many as give each processor something to do, of keys that are worth it. Follows from shapes only."""
+    longest = min(longest, rule.window or longest)
+    wanted = -(-PROGRAMS * processors(q.device) // programs) if programs < processors(q.device) else 1
+    return max(1, min(wanted, longest // LEAST_KEYS, MOST_SPLITS))
 
 
 def _shape(q: torch.Tensor, k: torch.Tensor, max_query: int, rule: Rule) -> _Shape:
@@ -121,6 +144,8 @@ def _shape(q: torch.Tensor, k: torch.Tensor, max_query: int, rule: Rule) -> _Sha
         rows=rows,
         queries=rows // group,
         keys=max(LEAST_TILE, min(MOST_KEYS, TILE_BYTES // (wide * q.element_size())) // halves),
+        splits=1,
+        wide_splits=1,
         group=group,
         dim=dim,
         wide=wide,
@@ -135,15 +160,15 @@ def _shape(q: torch.Tensor, k: torch.Tensor, max_query: int, rule: Rule) -> _Sha
 
 
 @cache
-def _kernel() -> Any:
-    """The kernel, compiled for each shape when it is first met."""
+def _kernels() -> tuple[Any, Any]:
+    """Both kernels, compiled for each shape when it is first met."""
     triton = bring(globals())
     globals().update(_find=triton.jit(_find), _walk=triton.jit(_walk), _score=triton.jit(_score))
-    return triton.jit(_attend)
+    return triton.jit(_attend), triton.jit(_add_up)
 
 
 def _attend(data: tensor, shape: constexpr) -> None:
-    """One program; those with most keys begin first."""
+    """One program: a tile of queries, and a split of its keys. Those with most keys begin first."""
     head, tile = tl.program_id(0), tl.num_programs(1) - 1 - tl.program_id(1)
     segment = _find(data, tile, shape)
     begin, start = tl.load(data.offsets + segment), tl.load(data.starts + segment)
@@ -161,19 +186,40 @@ def _attend(data: tensor, shape: constexpr) -> None:
     near = 0 if shape.window == 0 else tl.maximum(low - shape.window + 1, 0) // shape.keys
     whole = 0 if shape.window == 0 else (tl.maximum(high - shape.window + 1, 0) + shape.keys - 1) // shape.keys
     whole, edge = tl.minimum(whole, end), (low + 1) // shape.keys  # all queries read all of the tiles between them
+    share = (end - near + shape.splits - 1) // shape.splits
+    begins, ends = near + tl.program_id(2) * share, tl.minimum(near + (tl.program_id(2) + 1) * share, end)
     best = tl.full([shape.rows], -1e30, tl.float32)  # finite, so that a row of masked scores gives no inf - inf
     so_far = (best, tl.full([shape.rows], 0, tl.float32), tl.full([shape.rows, shape.wide], 0, tl.float32))
     lane = (data.table + segment.to(tl.int64) * (data.columns // 2), head, low, high, q, start + query)
     if shape.sinks != 0:  # tiles of sinks, before `near`
         far = (tl.minimum(near * shape.keys, shape.sinks) + shape.keys - 1) // shape.keys
-        so_far = _walk(data, lane, so_far, (0, far), shape, True)
+        so_far = _walk(data, lane, so_far, (0, tl.where(begins == near, far, 0)), shape, True)
     if shape.window != 0:
-        so_far = _walk(data, lane, so_far, (near, whole), shape, True)
-    so_far = _walk(data, lane, so_far, (whole, edge), shape, False)
-    best, total, sums = _walk(data, lane, so_far, (tl.maximum(whole, edge), end), shape, True)
-    out_at = (token * tl.num_programs(0) * shape.group + heads) * shape.dim
-    stored = (first + row // shape.group <= last)[:, None] & inside
-    tl.store(data.out + out_at[:, None] + dims[None, :], (sums / total[:, None]).to(q.dtype), mask=stored)
+        so_far = _walk(data, lane, so_far, (begins, tl.minimum(whole, ends)), shape, True)
+    so_far = _walk(data, lane, so_far, (tl.maximum(whole, begins), tl.minimum(edge, ends)), shape, False)
+    rest = tl.maximum(tl.maximum(whole, edge), begins)
+    best, total, sums = _walk(data, lane, so_far, (rest, ends), shape, True)
+    at = ((token * tl.num_programs(0) * shape.group + heads) * shape.splits + tl.program_id(2)).to(tl.int64)
+    is_mine, answer = first + row // shape.group <= last, sums / tl.where(total > 0, total, 1.0)[:, None]
+    stored, dtype = is_mine[:, None] & inside, data.parts.dtype.element_ty
+    tl.store(data.parts + at[:, None] * shape.dim + dims[None, :], answer.to(dtype), mask=stored)
+    if shape.splits > 1:
+        level = best + tl.log2(tl.where(total > 0, total, 1.0))  # of a query that reads none of these keys: about -1e30
+        tl.store(data.levels + at, level, mask=is_mine)
+
+
+def _add_up(data: tensor, shape: constexpr) -> None:
+    """One head of one query: its parts, each weighted by the sum of its weights."""
+    split, dims = tl.arange(0, shape.wide_splits), tl.arange(0, shape.wide)
+    at = tl.program_id(1).to(tl.int64) * tl.num_programs(0) + tl.program_id(0)
+    levels = tl.load(data.levels + at * shape.splits + split, mask=split < shape.splits, other=-1e30)
+    inside = (split < shape.splits)[:, None] & (dims < shape.dim)[None, :]
+    parts = tl.load(
+        data.parts + (at * shape.splits + split)[:, None] * shape.dim + dims[None, :], mask=inside, other=0.0
+    )
+    weights = tl.exp2(levels - tl.max(levels, 0))
+    answer = tl.sum(parts * weights[:, None], 0) / tl.sum(weights, 0)
+    tl.store(data.out + at * shape.dim + dims, answer.to(data.out.dtype.element_ty), mask=dims < shape.dim)
 
 
 def _find(data: tensor, tile: tensor, shape: constexpr) -> Any:

@@ -28,6 +28,7 @@ REFUSED = {  # the others' names, with what is in the way
 }
 POOL = "host"  # all groups have their pages in one: a group that needs few, a window, leaves the memory to the others
 NO_DRAFT_LAYERS = {"ngram", "ngram_gpu", "suffix"}  # ways to draft that keep no KV of their own
+DRAFT_LAYERS = {"draft_model", "eagle", "eagle3", "mtp"}  # their layers' pages travel with the model's
 
 
 def layer_specs(group: Any) -> list[Any]:
@@ -52,9 +53,6 @@ def layer_group(nth: int, group: Any) -> LayerGroup:
     if getattr(group, "host_resident", False) or not getattr(group, "enable_kv_transfer", True):
         fact = "vLLM keeps its pages outside the device's blocks, or rebuilds them from another group"
         raise InputError(say(f"KV cache group {nth}", fact, "run this model without QuireConnector"))
-    if getattr(group, "is_eagle_group", False):
-        fact = "it holds a draft model's layers, whose last pages change after they were stored"
-        raise InputError(say(f"KV cache group {nth}", fact, "draft by ngram, or run without QuireConnector"))
     if kinds <= STATE:
         return _state_group(nth, group, specs)
     windows = {spec.sliding_window + getattr(spec, "extra_retained_tokens", 0) if kinds <= WINDOW else None
@@ -143,15 +141,25 @@ def check_outer(options: ConnectorOptions, parallel: Any) -> None:
         raise InputError(say(f"{ask} with {parallel.nnodes} nodes", fact, "use one node for each engine"))
 
 
+def redo_blocks(speculative: Any) -> int:
+    """Blocks at the end of what is found that vLLM must compute all the same.
+
+    A drafter that reads the model's hidden states (EAGLE, MTP) keeps at each place what it made of the next token. At
+    the end of what a request shares with another, that is the other's next token.
+    """
+    return int(speculative is not None and speculative.use_eagle_block_drop())
+
+
 def check_engine(parallel: Any, speculative: Any, role: str) -> None:
     """Refuse what was not built for, by name."""
     for name in ("pipeline_parallel_size", "decode_context_parallel_size", "prefill_context_parallel_size"):
         if getattr(parallel, name, 1) > 1:
             fact = "pages are kept per rank, and all ranks must have the same blocks"
             raise InputError(say(f"{name} {getattr(parallel, name)}", fact, "use tensor_parallel_size"))
-    if speculative is not None and speculative.method not in NO_DRAFT_LAYERS:
-        fact = "a draft model keeps KV of its own, which changes after it was stored"
-        raise InputError(say(f"speculative decoding by {speculative.method}", fact, "draft by ngram"))
+    known = sorted(NO_DRAFT_LAYERS | DRAFT_LAYERS)
+    if speculative is not None and speculative.method not in known:
+        fact = f"nobody has looked at what its layers keep; known are {', '.join(known)}"
+        raise InputError(say(f"speculative decoding by {speculative.method}", fact, "draft by one of these"))
     if role != "kv_both":
         fact = "it stores what it will load itself"
         raise InputError(say(f"kv_role {role} for QuireConnector", fact, "write kv_role: kv_both"))

@@ -15,6 +15,7 @@ from typing import Any
 from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, say, shown
 from quire.engine.model.smollm2 import cache_folder
+from quire.integrations.vllm.common.cache_groups import DRAFT_LAYERS
 from quire.integrations.vllm.outer.page_memory import MemoryShape
 from quire.tiers.fingerprint import facts_digest, files_digest, files_identity, fingerprint
 
@@ -30,8 +31,19 @@ def model_print(vllm_config: Any, cache: CacheConfig, shape: MemoryShape, versio
         "config": config_facts(model.hf_config), "quantisation": str(model.quantization),
         "kv_dtype": str(vllm_config.cache_config.cache_dtype),
     }  # fmt: skip
+    facts |= draft_facts(vllm_config, namespace)
     layout = f"{shape.ranks} ranks; {shape.form}" + ("; in one pool" if shape.groups > 1 else "")
     return fingerprint(cache, facts_digest(facts), dtype=str(model.dtype), layout=layout, namespace=namespace)
+
+
+def draft_facts(vllm_config: Any, namespace: str) -> dict[str, str]:
+    """The drafter's weights and config, where it has layers whose pages lie beside the model's."""
+    drafts = vllm_config.speculative_config
+    if drafts is None or drafts.method not in DRAFT_LAYERS:
+        return {}
+    model = drafts.draft_model_config
+    weights = weights_facts(model, getattr(drafts, "draft_load_config", None) or vllm_config.load_config, namespace)
+    return {"drafts": f"{drafts.method} {weights} {config_facts(model.hf_config)}"}
 
 
 def config_facts(config: Any) -> str:

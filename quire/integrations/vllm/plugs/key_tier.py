@@ -46,6 +46,7 @@ class KeyTier:
         self.jobs = joined(
             options, max(1, int(options.waiting * len(self._rows))), self.disk, self.store, self._lookups
         )
+        self._refused: list[KeyJobsDone] = []
 
     def has(self, key: bytes, request: str = "") -> bool | None:
         """Whether it is worth loading: there, and not given up a moment ago. None: the store has been asked."""
@@ -67,10 +68,13 @@ class KeyTier:
         self, number: int, keys: Collection[bytes], rows: Sequence[int], is_load: bool, context: Context
     ) -> None:
         """A job; its end is among `finished`."""
+        moved, places = list(keys), [self._rows[at] for row in rows if 0 <= (at := int(row)) < len(self._rows)]
+        if len(places) < len(moved):  # a row that there is not
+            self._refused.append(KeyJobsDone(number, is_load, (), tuple(moved), 0.0, 0))
+            return
         request = context.get_state(RequestKeys) or RequestKeys()
         context.set_state(request)
         request.keys.update(dict.fromkeys(keys))
-        moved, places = list(keys), [self._rows[int(row)] for row in rows]
         if not is_load:
             self.jobs.submit_store(number, moved, places)
             return
@@ -80,7 +84,8 @@ class KeyTier:
 
     def finished(self) -> list[KeyJobsDone]:
         """Jobs that are over."""
-        return self.jobs.finished()
+        refused, self._refused = self._refused, []
+        return refused + self.jobs.finished()
 
     def end_request(self, context: Context) -> None:
         """What it used, as one text; what the store said of it is forgotten."""

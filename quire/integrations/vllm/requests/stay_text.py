@@ -20,15 +20,19 @@ def loads_all(groups: Iterable[LayerGroup]) -> bool:
 
 
 class StayText:
-    """`number` distinguishes this stay from others of the same request; `tokens` are those of all its stays."""
+    """`number` distinguishes this stay from others of the same request; `tokens` are those of all its stays.
 
-    __slots__ = ("_loads_all", "_prepared", "_tokens", "_whole", "number", "request", "scope")
+    `redo_blocks` at the end of what is found are computed all the same.
+    """
+
+    __slots__ = ("_loads_all", "_prepared", "_redo_blocks", "_tokens", "_whole", "number", "request", "scope")
 
     def __init__(
-        self, request: EngineRequest, tokens: RequestTokens, number: int, scope: Scope, loads_all: bool
-    ) -> None:
+        self, request: EngineRequest, tokens: RequestTokens, number: int, scope: Scope, *, loads_all: bool,
+        redo_blocks: int,
+    ) -> None:  # fmt: skip
         self.request, self._tokens, self.number, self.scope = request, tokens, number, scope
-        self._loads_all = loads_all
+        self._loads_all, self._redo_blocks = loads_all, redo_blocks
         self._whole: Request | None = None
         self._prepared: Prepared | None = None
 
@@ -41,7 +45,8 @@ class StayText:
         (`loads_all`), vLLM computes that token alone behind a hit of whole blocks, and not a whole block."""
         tokens = self.tokens()
         if self._whole is None or len(self._whole.tokens) != len(tokens):
-            self._whole = self._asked(tokens, reuse_limit=None if self._loads_all else len(tokens) - 1)
+            limit = None if self._loads_all else len(tokens) - 1
+            self._whole = self._asked(tokens, reuse_limit=limit, redo_blocks=self._redo_blocks)
         return self._whole
 
     def prepared(self, cache: Cache) -> Prepared:
@@ -62,10 +67,11 @@ class StayText:
         """So many of its tokens."""
         return self._asked(self.tokens()[:length])
 
-    def _asked(self, tokens: Int32, reuse_limit: int | None = None) -> Request:
+    def _asked(self, tokens: Int32, reuse_limit: int | None = None, redo_blocks: int = 0) -> Request:
         request = self.request
         prompt = min(len(tokens), request.num_prompt_tokens)
         return Request(
             (request.request_id, self.number), tokens, self.scope, media=media_of(request, prompt),
-            retention=retention_of(request), reuse_limit=reuse_limit, resume_points=points_of(request, prompt),
+            retention=retention_of(request), reuse_limit=reuse_limit, redo_blocks=redo_blocks,
+            resume_points=points_of(request, prompt),
         )  # fmt: skip

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import sys
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,10 +16,10 @@ else:
     torch = pytest.importorskip("torch")
 
 from quire.core.records.errors import InputError
-from quire.engine.model.kernels import in_triton
+from quire.engine.model.kernels import in_triton, prompt
 from quire.engine.model.kernels.prompt import attend
 from quire.engine.model.kernels.rules import Rule
-from tests.effort import LONG
+from tests.effort import LONG, cases
 
 CUDA = torch.cuda.is_available()
 RUNS = CUDA or os.environ.get("TRITON_INTERPRET") == "1"  # which tests/conftest.py sets, before anybody imports Triton
@@ -155,12 +155,13 @@ def test_segments_read_what_the_rule_says_and_nothing_else(segments: tuple[tuple
 
 
 @needs_triton
+@pytest.mark.long
 @pytest.mark.parametrize(
     "heads", [(1, 1), (9, 3), (20, 1), *(pytest.param(heads, marks=pytest.mark.slow) for heads in ((3, 3), (14, 2)))]
 )
 def test_heads_share_keys(heads: tuple[int, int]) -> None:
-    check(Case(DECODE, FULL, heads=heads))
-    check(Case(MIXED, FULL, heads=heads))
+    for segments in cases((MIXED,), (DECODE, MIXED)):
+        check(Case(segments, FULL, heads=heads))
 
 
 @needs_triton
@@ -173,7 +174,7 @@ def test_heads_of_any_width(dim: int) -> None:
 @pytest.mark.parametrize(
     ("block_size", "rule"),
     [
-        pytest.param(size, rule, marks=spared(rule != "full" or size in (1, 24)))
+        pytest.param(size, rule, marks=spared((rule == "full") == (size in (2, 16))))
         for size in (1, 2, 16, 24, 100)
         for rule in ("full", "window and sinks")
     ],
@@ -184,10 +185,45 @@ def test_blocks_of_any_size(block_size: int, rule: str) -> None:
 
 @needs_triton
 @pytest.mark.parametrize("dtype", CLOSE, ids=str)
-@pytest.mark.parametrize("segments", [DECODE, MIXED], ids=["decode", "mixed"])
-@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize(
+    ("segments", "dim"),
+    [
+        pytest.param(segments, dim, id=f"{dim}-{what}", marks=spared((what == "mixed") == (dim == 64)))
+        for what, segments in (("decode", DECODE), ("mixed", MIXED))
+        for dim in (64, 128)
+    ],
+)
 def test_numbers_of_any_kind(dtype: torch.dtype, segments: tuple[tuple[int, int], ...], dim: int) -> None:
     check(Case(segments, Rule(scale=dim**-0.5), heads=(8, 2), dim=dim, dtype=dtype))
+
+
+@needs_triton
+@pytest.mark.parametrize("rule", [pytest.param(name, marks=spared(name in ("full", "all"))) for name in RULES])
+@pytest.mark.parametrize("splits", [3, pytest.param(2, marks=pytest.mark.slow)])
+def test_programs_share_the_keys_of_few_queries(rule: str, splits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some have no keys of a tile, or none that a query of it reads."""
+    monkeypatch.setattr(prompt, "processors", lambda device: 1000)
+    monkeypatch.setattr(prompt, "LEAST_KEYS", 1)
+    monkeypatch.setattr(prompt, "MOST_SPLITS", splits)
+    check(Case(((250, 5), (0, 1), (100, 9)), RULES[rule], heads=(3, 1)))
+
+
+@needs_triton
+def test_keys_are_split_where_processors_would_be_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def noted(*asked: Any) -> int:
+        seen.append(number(*asked))
+        return seen[-1]
+
+    number = prompt._num_splits
+    monkeypatch.setattr(prompt, "_num_splits", noted)
+    monkeypatch.setattr(prompt, "processors", lambda device: 4)
+    check(Case(((1100, 3),), FULL, heads=(2, 1)))
+    check(Case(((1100, 3),), RULES["window"], heads=(2, 1)))
+    check(Case(((1100, 3), (0, 2), (5, 2), (3, 4)), FULL, heads=(2, 1)))
+    check(Case(((0, 40),), FULL, heads=(2, 1)))
+    assert seen == [2, 1, 1, 1]
 
 
 @needs_triton
@@ -210,9 +246,9 @@ def test_pools_may_have_heads_before_tokens() -> None:
 
 @needs_triton
 def test_a_prompt_in_chunks_gives_what_it_gives_whole() -> None:
-    whole = inputs_of(Case(((0, 90),), FULL))
-    answer = whole.attend(FULL, 90)
-    for first, last in ((0, 37), (37, 38), (38, 90)):
+    whole = inputs_of(Case(((0, 60),), FULL))
+    answer = whole.attend(FULL, 60)
+    for first, last in ((0, 37), (37, 38), (38, 60)):
         starts, offsets = torch.tensor([first], dtype=torch.int32), torch.tensor([0, last - first], dtype=torch.int32)
         part = replace(whole, q=whole.q[first:last], starts=starts, offsets=offsets)
         torch.testing.assert_close(part.attend(FULL, last - first), answer[first:last], rtol=0, atol=1e-6)
