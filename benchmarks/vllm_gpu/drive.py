@@ -209,9 +209,9 @@ def options() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb in (smoke, tool):
         verbs.add_parser(verb.__name__, help=verb.__doc__)
-    other = verbs.add_parser("exact", help=exact.__doc__)
-    other.add_argument("--flash", action="store_true", help="FlashAttention too")
-    other.add_argument("--today", action="store_true", help="KV in eight bits, drafters, latent attention alone")
+    same = verbs.add_parser("exact", help=exact.__doc__)
+    same.add_argument("--flash", action="store_true", help="FlashAttention too")
+    same.add_argument("--today", action="store_true", help="KV in eight bits, drafters, latent attention alone")
     one = verbs.add_parser("perf", help=perf.__doc__)
     one.add_argument("--pairs", type=int, default=1, help="rounds, in which connectors take turns")
     one.add_argument("--connectors", default=",".join(CONNECTORS))

@@ -115,6 +115,7 @@ def make_eagle(target: str) -> str:
     config = json.loads((Path(target) / "config.json").read_text())
     weights = load_file(str(Path(target) / "model.safetensors"))
     first = {name.removeprefix("model."): one for name, one in weights.items() if name.startswith("model.layers.0.")}
+    del first["layers.0.input_layernorm.weight"]  # such a drafter has none: its input is a product of both
     width = config["hidden_size"]
     dice = torch.Generator().manual_seed(SEED)
     joined = torch.randn(width, 2 * width, generator=dice) / (2 * width) ** 0.5

@@ -201,8 +201,8 @@ def _attend(data: tensor, shape: constexpr) -> None:
     best, total, sums = _walk(data, lane, so_far, (rest, ends), shape, True)
     at = ((token * tl.num_programs(0) * shape.group + heads) * shape.splits + tl.program_id(2)).to(tl.int64)
     is_mine, answer = first + row // shape.group <= last, sums / tl.where(total > 0, total, 1.0)[:, None]
-    stored, dtype = is_mine[:, None] & inside, data.parts.dtype.element_ty
-    tl.store(data.parts + at[:, None] * shape.dim + dims[None, :], answer.to(dtype), mask=stored)
+    stored, answer = is_mine[:, None] & inside, answer.to(data.parts.dtype.element_ty)
+    tl.store(data.parts + at[:, None] * shape.dim + dims[None, :], answer, mask=stored)
     if shape.splits > 1:
         level = best + tl.log2(tl.where(total > 0, total, 1.0))  # of a query that reads none of these keys: about -1e30
         tl.store(data.levels + at, level, mask=is_mine)
