@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,7 @@ def test_only_what_passes_alone_passes(tmp_path: Path, body: str, status: int) -
     kept.parent.mkdir(parents=True)
     kept.write_text(json.dumps([PAGE]))
     code = f"import sys; sys.path.insert(0, {str(Path.cwd())!r}); from tests.second_look import main; sys.exit(main())"
-    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    bare = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # some take seconds to import
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=bare, capture_output=True, text=True)
     assert ended.returncode == status, ended.stdout + ended.stderr
     assert PAGE in ended.stdout.splitlines()[-1] and ("passed alone" in ended.stdout) is (status == 0)

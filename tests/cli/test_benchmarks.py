@@ -95,7 +95,7 @@ def test_orders_stand_beside_each_other_on_recorded_agents(tmp_path: Path) -> No
 
 def test_plans_stand_beside_a_queueing_law_and_their_own_replay() -> None:
     """One worker, and several: as soon as the law allows, with no worker too many, and the same when typed in again."""
-    ran = run("plan_cases.py", "--json", "--cases", "3")
+    ran = run("plan_cases.py", "--json", "--cases", "2")
     assert ran.returncode == 0, ran.stderr
     for found in json.loads(ran.stdout):
         law, replay = found["off"]

@@ -19,6 +19,7 @@ from quire.engine.runner.engine import Engine  # noqa: E402
 from quire.engine.sampling.params import Sampling  # noqa: E402
 from quire.engine.setup.engine_config import EngineConfig  # noqa: E402
 
+from ..effort import slow  # noqa: E402
 from . import families  # noqa: E402
 from .reference import Reference, assert_same  # noqa: E402
 from .steps import reference_of  # noqa: E402
@@ -85,8 +86,10 @@ def test_one_page_on_the_device(name: str, group: int, damage: bool) -> None:
     engine.close()
 
 
-@pytest.mark.parametrize("damage", [False, True])
-@pytest.mark.parametrize(("name", "group"), GROUPS)
+@pytest.mark.parametrize(
+    ("name", "group", "damage"),
+    [*((*one, True) for one in GROUPS), ("llama", 0, False), *(slow(*one, False) for one in GROUPS[1:])],
+)
 def test_one_page_on_the_host(name: str, group: int, damage: bool) -> None:
     """Other conversations push the page down to the host; it comes back up with what was written there."""
     model, reference = from_module(families.build(name), share_pool=False), reference_of(name)

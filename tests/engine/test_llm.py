@@ -25,6 +25,7 @@ from quire.engine import LLM, EngineConfig, Output, Sampling, fitting, from_modu
 from quire.engine.model import smollm2  # noqa: E402
 from quire.engine.model.load import quiet_transformers  # noqa: E402
 
+from ..effort import slow  # noqa: E402
 from ..waits import until  # noqa: E402
 from . import families  # noqa: E402
 from .threads import Crew, let_others_run  # noqa: E402
@@ -106,12 +107,12 @@ def test_a_stream_is_the_answer_in_pieces(llm: LLM) -> None:
 @pytest.mark.parametrize(
     ("stop", "left"),
     [
-        (("Paris",), "The capital of France is "),
+        slow(("Paris",), "The capital of France is "),
         (("nce is Pa",), "The capital of Fra"),  # begins and ends inside tokens
-        (("e", "capital"), "Th"),  # whichever comes first
-        ((".",), "The capital of France is Paris"),
+        slow(("e", "capital"), "Th"),  # whichever comes first
+        slow((".",), "The capital of France is Paris"),
         (("is Rome",), "The capital of France is Paris."),  # held back for a while, then shown
-        (("The",), ""),
+        slow(("The",), ""),
     ],
 )
 def test_the_answer_ends_right_before_a_stop_string(llm: LLM, stop: tuple[str, ...], left: str) -> None:
@@ -123,6 +124,7 @@ def test_the_answer_ends_right_before_a_stop_string(llm: LLM, stop: tuple[str, .
 
 
 @needs_model
+@pytest.mark.slow  # the tiny models show it, here it is seen once more
 def test_sampled_answers_come_again_with_their_seed(llm: LLM) -> None:
     sampling = Sampling(max_tokens=8, n=2, temperature=1.0, top_p=0.95, seed=11)
     first, again = (llm.generate("My favourite animal is", sampling)[0] for _ in range(2))
@@ -132,6 +134,7 @@ def test_sampled_answers_come_again_with_their_seed(llm: LLM) -> None:
 
 
 @needs_model
+@pytest.mark.slow  # the same
 def test_drafts_change_no_answer(llm: LLM) -> None:
     prompt = "one two three four five one two three four five one two three"
     sampling = Sampling(max_tokens=16)
@@ -142,6 +145,7 @@ def test_drafts_change_no_answer(llm: LLM) -> None:
 
 
 @needs_model
+@pytest.mark.slow  # the same
 def test_beams(llm: LLM) -> None:
     sampling = Sampling(max_tokens=6, beams=3, n=2)
     stream = llm.stream("The best thing about the sea is", sampling)

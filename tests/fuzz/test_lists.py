@@ -22,9 +22,10 @@ def test_the_shortest_list(path: Path, store: StoreName) -> None:
     replay(load(path), [store])  # type: ignore[list-item]
 
 
+@pytest.mark.slow  # the shortest part of each is above
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
 def test_the_list_as_it_was_found(path: Path) -> None:
-    replay(load(path), available_stores(), check_every=60, compare_every=20)
+    replay(load(path), available_stores(), check_every=20, compare_every=5)
 
 
 def test_there_are_lists() -> None:

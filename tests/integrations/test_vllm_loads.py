@@ -14,6 +14,7 @@ from quire.core.outside.find import Found
 from quire.integrations.vllm.common.cache_groups import HOST
 from quire.integrations.vllm.common.worker_orders import BadPage, Part, WorkerReport
 from quire.integrations.vllm.requests.stay_loads import StayLoads
+from quire.integrations.vllm.scheduler_side import SchedulerSide
 from tests.integrations.test_vllm_contract import PROMPT, ask, filled, kept, stored
 from tests.integrations.test_vllm_spread import go_on
 from tests.integrations.toy_engine import ToyEngine
@@ -37,6 +38,22 @@ def test_what_is_loaded_or_was_on_the_device_is_used_once_more(own: int) -> None
     engine.side.finish(again)
     go_on(engine, stored(engine, ask("third", [50] * 21)))
     assert kept(engine) == 20 and kept(engine, [40] * 21) < 20  # the first of them came first, and was used last
+
+
+class Drafted(ToyEngine):
+    """With a drafter that reads hidden states, so that vLLM computes the last block it finds."""
+
+    def open_side(self, model: Any, slots: int) -> SchedulerSide:
+        plain = super().open_side(model, slots)
+        return SchedulerSide(plain.cache, plain.options, world_size=self.ranks, redo_blocks=1, events=plain.events)
+
+
+@pytest.mark.parametrize(("own", "gain"), [(0, 16), (8, 8), (16, 0)])
+def test_with_a_drafter_the_last_block_that_is_found_is_not_loaded(own: int, gain: int) -> None:
+    assert filled(host=10).side.look(ask("again", [*PROMPT, 30]), own) == 20 - own
+    engine = filled(Drafted, host=10)
+    assert engine.side.look(ask("again", [*PROMPT, 30]), own) == gain
+    assert engine.side.look(ask("other", [*PROMPT[:12], 30, 31, 32, 33, 34]), own) == max(0, 8 - own)
 
 
 def held(rng: random.Random, first: int, last: int) -> list[int]:

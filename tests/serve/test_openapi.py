@@ -20,7 +20,7 @@ MISSING = "could not import 'schemathesis'"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("schemathesis") is None, reason=MISSING)
 
 POSTS = ["/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"]
-EXAMPLES = 8
+EXAMPLES = 5
 KNOWN = {200, 400, 404, 413, 429}  # of a server without keys
 BUSY = {"max_tokens": 2, "max_completion_tokens": 2, "n": 1}  # what would only take long
 

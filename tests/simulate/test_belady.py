@@ -6,6 +6,7 @@ import random
 from itertools import combinations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from quire.simulate.optimum.belady import OptimumPrompt, Reuse, chain_keys, whol
 from quire.simulate.optimum.optimum_prompts import in_blocks, in_tokens
 from quire.trace.read.token_ids import TokenIds
 from quire.trace.read.trace import Trace, TraceRequest
+from tests.effort import cases
 
 SIZE = 2
 Tokens = tuple[int, ...]
@@ -43,7 +45,8 @@ def best_by_trying(asks: list[Tokens], capacity: int) -> int:
 asks_of_few_tokens = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=7).map(tuple), min_size=1, max_size=7)
 
 
-@settings(max_examples=400, deadline=None)
+@pytest.mark.long
+@settings(max_examples=cases(135, 400), deadline=None)
 @given(asks=asks_of_few_tokens, capacity=st.integers(0, 4))
 def test_no_choice_of_what_to_keep_hits_more(asks: list[Tokens], capacity: int) -> None:
     assert Reuse(prompts_of(asks), SIZE).optimum(capacity).hit_blocks == best_by_trying(asks, capacity)

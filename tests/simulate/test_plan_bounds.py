@@ -18,6 +18,7 @@ from quire.simulate.play.sweep import LocalExecutor, TraceSource
 from quire.simulate.setup.engine_pace import Pace
 from quire.simulate.setup.replay_settings import Memory, ReplaySettings
 from quire.trace.read.trace import Trace, TraceRequest, read_trace
+from tests.effort import cases
 
 from .test_capacity_plan import search, talks, words
 
@@ -101,7 +102,8 @@ TALKS = st.lists(  # which talk goes on, how many tokens it gets, when, and whet
 
 
 @given(TALKS, st.sampled_from([50.0, 90.0, 99.0]), st.sampled_from([1, 2]), st.sampled_from([8, 64]))
-@settings(max_examples=60, deadline=None)
+@pytest.mark.long
+@settings(max_examples=cases(25, 60), deadline=None)
 def test_no_fleet_is_below_the_bounds(
     drawn: list[tuple[int, int, int, bool]], percent: float, workers: int, blocks: int
 ) -> None:

@@ -14,6 +14,7 @@ from quire.core.records.plan import NO_MOVES, Kind, Plan
 from quire.tiers import PageLayout, TierInfo
 from quire.tiers import move_batch as batches
 from quire.tiers.move_batch import Ground, by_key, gather
+from tests.effort import cases
 
 from .stand_ins import Row, plan_of, rows_among
 
@@ -105,7 +106,8 @@ def test_a_page_that_cannot_be_split_ignores_tokens() -> None:
 move = st.tuples(st.integers(0, 1), st.integers(0, 5), st.integers(0, 5), st.booleans())
 
 
-@settings(max_examples=400)
+@pytest.mark.long
+@settings(deadline=None, max_examples=cases(135, 400))
 @given(st.lists(move, max_size=20))
 def test_batches_keep_every_hazard_in_order(moves: list[tuple[int, int, int, bool]]) -> None:
     keys = [2 * key + swaps for key, _, _, swaps in moves]

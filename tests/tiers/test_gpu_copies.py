@@ -20,6 +20,7 @@ from quire.tiers import torch_tier as module  # noqa: E402
 from quire.tiers.base import BulkTier  # noqa: E402
 from quire.tiers.gpu_copies import TILE, WORD, FragmentCopies, fits  # noqa: E402
 from quire.tiers.torch_tier import TorchTier  # noqa: E402
+from tests.effort import cases  # noqa: E402
 
 from .conformance import contents, fill  # noqa: E402
 from .stand_ins import plan_of  # noqa: E402
@@ -118,7 +119,8 @@ places = st.lists(
 
 
 @pytest.mark.parametrize("plain_bytes", [1, 4 << 20])
-@settings(deadline=None, max_examples=20)
+@pytest.mark.long
+@settings(deadline=None, max_examples=cases(10, 20))
 @given(places, st.sampled_from([(1, 48), (1, 8), (3, 16), (3, 8), (3, 5), (6, 8)]))
 def test_bulk_calls_do_what_calls_per_page_do(
     plain_bytes: int, pairs: list[tuple[int, int]], cut: tuple[int, int]
@@ -146,7 +148,8 @@ def test_bulk_calls_do_what_calls_per_page_do(
 
 
 @pytest.mark.parametrize("plain_bytes", [1, 4 << 20])
-@settings(deadline=None, max_examples=30)
+@pytest.mark.long
+@settings(deadline=None, max_examples=cases(10, 30))
 @given(places, places)
 def test_both_ways_at_once_is_one_way_after_the_other(
     plain_bytes: int, down: list[tuple[int, int]], up: list[tuple[int, int]]

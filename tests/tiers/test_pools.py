@@ -13,6 +13,7 @@ from quire.tiers import ArenaTier, Bytes, Mover, PageLayout, Tier, TierInfo
 from quire.tiers.base import check_pools, pools_in
 from quire.tiers.move_batch import Ground
 from quire.tiers.shared.ground import _touched
+from tests.effort import cases
 
 from .conformance import contents, fill
 from .stand_ins import FlakyTier, Meaning, Place, Row, plan_of, rows_among
@@ -69,7 +70,8 @@ flaws = st.sets(st.tuples(st.sampled_from([0, 2]), st.integers(0, 1)), max_size=
 
 
 @pytest.mark.parametrize("device", ["arena", "cpu", "cuda"])
-@settings(deadline=None, max_examples=200)  # each example starts a thread
+@pytest.mark.long
+@settings(deadline=None, max_examples=cases(65, 200))  # each example starts a thread
 @given(st.lists(st.lists(rows, max_size=20), min_size=1, max_size=4), flaws, flaws, st.sampled_from([1, 100, 4096]))
 def test_plans_mean_their_moves_one_after_the_other(
     device: str, plans: list[list[Row]], lost: set[tuple[int, int]], full: set[tuple[int, int]], staging_bytes: int

@@ -17,6 +17,7 @@ from quire.trace.stats import seen_blocks
 from quire.trace.stats.seen_blocks import SeenBlocks
 from quire.trace.stats.trace_stats import read_stats
 from quire.trace.stats.use_stack import UseStack
+from tests.effort import cases
 
 from .logs import sample_stats, write_log
 
@@ -63,7 +64,8 @@ class PlayedLru:
 
 @pytest.mark.parametrize("most_slots", [5, 1 << 21])
 @given(PROMPTS, st.lists(st.integers(1, 250), min_size=1, max_size=6))
-@settings(max_examples=80, deadline=None)
+@pytest.mark.long
+@settings(max_examples=cases(35, 80), deadline=None)
 def test_an_lru_cache_reuses_what_the_distances_say(
     most_slots: int, drawn: list[tuple[list[int], int, int]], capacities: list[int]
 ) -> None:

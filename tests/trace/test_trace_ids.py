@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from quire import InputError, Scope
 from quire.trace.read.trace import shared
 from quire.trace.record.block_ids import TraceKey, read_key
+from tests.effort import cases
 
 from .logs import KEY, lines_of, made_of, of_tokens, trace_of
 
@@ -47,7 +48,8 @@ def common(one: dict[str, Any], other: dict[str, Any], size: int) -> int:
     return count // size * size
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.long
+@settings(max_examples=cases(25, 60), deadline=None)
 @given(logs(), st.integers(1, 5))
 def test_a_trace_shares_what_its_tokens_share(lines: list[dict[str, Any]], size: int) -> None:
     with TemporaryDirectory() as folder:

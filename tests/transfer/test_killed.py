@@ -36,7 +36,7 @@ def test_the_other_is_killed_over_nixl(killed: str, seed: int) -> None:
     assert ran.returncode == 0, ran.stderr[-4000:]
 
 
-@pytest.mark.parametrize("link", ["tcp", pytest.param("nixl", marks=needs_nixl)])
+@pytest.mark.parametrize("link", ["tcp", pytest.param("nixl", marks=[needs_nixl, pytest.mark.slow])])
 def test_a_sender_that_freezes_and_goes_on_leaves_nothing_stuck(link: str) -> None:
     command = [sys.executable, "-m", "tests.transfer.frozen", link]
     ran = subprocess.run(command, cwd=ROOT, env=PAGE_BY_PAGE, capture_output=True, text=True, timeout=240)

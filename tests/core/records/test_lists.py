@@ -88,7 +88,7 @@ def test_everything_can_be_looked_at_without_torch() -> None:
 
 @pytest.mark.parametrize(
     ("lacking", "wanted", "extra"),
-    [("msgspec", "quire.engine.disagg.remote", "transfer"), ("torch", "quire.tiers.torch_tier", "torch")],
+    [("msgspec", "quire.transfer", "transfer"), ("torch", "quire.tiers.torch_tier", "torch")],
 )
 def test_a_part_without_its_package_says_what_to_install(lacking: str, wanted: str, extra: str) -> None:
     pytest.importorskip("torch")

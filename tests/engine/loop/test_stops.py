@@ -21,6 +21,7 @@ from quire.engine.loop.stops import ROOT, Stops
 from quire.engine.loop.text import Transcript
 from quire.engine.sampling.param_checks import LONGEST_STOP, MOST_STOPS
 from quire.engine.sampling.params import Sampling
+from tests.effort import cases
 
 from ..words import byte_tokenizer
 
@@ -42,7 +43,8 @@ def may_begin(text: str, stops: tuple[str, ...]) -> int:
     return max(size for stop in stops for size in range(len(stop)) if text.endswith(stop[:size]))
 
 
-@settings(deadline=None, max_examples=100)
+@pytest.mark.long
+@settings(deadline=None, max_examples=cases(35, 100))
 @given(st.text("ab", max_size=20), STOPS, st.integers(0, 12), st.booleans())
 def test_stops_count_behind_the_first_tokens(text: str, stops: tuple[str, ...], least: int, shows: bool) -> None:
     """One that is complete with a later token counts, wherever it begins."""
@@ -59,7 +61,8 @@ def test_stops_count_behind_the_first_tokens(text: str, stops: tuple[str, ...], 
         assert transcript.text == text[: found if shows else found - length] and transcript.count == found
 
 
-@settings(deadline=None, max_examples=300)
+@pytest.mark.long
+@settings(deadline=None, max_examples=cases(100, 300))
 @given(TEXTS, STOPS, st.lists(st.integers(0, 40), max_size=6))
 def test_equal_to_a_plain_search(text: str, stops: tuple[str, ...], cuts: list[int]) -> None:
     """In whatever parts the text comes: the same stop, and until then the same characters are held back."""

@@ -17,6 +17,7 @@ tokenizers = pytest.importorskip("tokenizers")
 from tokenizers import decoders, models, pre_tokenizers, trainers  # noqa: E402
 
 from quire.engine.loop.text import LONGEST, LOST, Transcript  # noqa: E402
+from tests.effort import cases  # noqa: E402
 
 SPECIAL = ["<end>", "<turn>"]
 LONG = 8  # characters: longer than any stop here
@@ -175,14 +176,16 @@ NUMBERS = st.lists(st.integers(0, 10**6), max_size=60)
 STOPS = st.lists(st.text("ab heloEND.\n" + LOST, min_size=1, max_size=4), max_size=3).map(tuple)
 
 
-@settings(COMMON, max_examples=150)
+@pytest.mark.long
+@settings(COMMON, max_examples=cases(50, 150))
 @given(NUMBERS, STOPS, st.integers(1, 7))
 def test_any_tokens(small: Any, numbers: list[int], stops: tuple[str, ...], size: int) -> None:
     """Special tokens and ids that the tokenizer does not know among them."""
     check(small, [number % (len(small) + 3) for number in numbers], stops, size)
 
 
-@settings(COMMON, max_examples=100)
+@pytest.mark.long
+@settings(COMMON, max_examples=cases(35, 100))
 @given(st.lists(st.sampled_from([0xF0, 0x9F, 0x98, 0x80, 0xE4, 0xBD, 0xA0, 0xFF, 0x41, 0x0A]), max_size=80), STOPS)
 def test_any_bytes(small: Any, values: list[int], stops: tuple[str, ...]) -> None:
     """Bytes that may or may not be characters."""
@@ -210,14 +213,16 @@ def test_the_smollm2_tokenizer(smollm2: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(COMMON, max_examples=200)
+@pytest.mark.long
+@settings(COMMON, max_examples=cases(65, 200))
 @given(st.lists(st.integers(0, 49_151 + 5), max_size=60), st.text(min_size=1, max_size=2), st.integers(1, 4))
 def test_any_tokens_of_smollm2(smollm2: Any, tokens: list[int], stop: str, size: int) -> None:
     check(smollm2, tokens, (stop, " a", "ing"), size)
 
 
 @pytest.mark.slow
-@settings(COMMON, max_examples=200)
+@pytest.mark.long
+@settings(COMMON, max_examples=cases(65, 200))
 @given(st.text(max_size=40), st.integers(1, 4))
 def test_any_text_in_smollm2(smollm2: Any, text: str, size: int) -> None:
     check(smollm2, smollm2.encode(text), size=size)

@@ -16,6 +16,7 @@ pytest.importorskip("transformers")
 from quire import Request, Scope, Sequence, Span, check  # noqa: E402
 from quire.engine.runner.engine import Engine  # noqa: E402
 
+from ...effort import cases  # noqa: E402
 from ..steps import (  # noqa: E402
     assert_clean,
     assert_exact,
@@ -213,7 +214,8 @@ def test_scopes_are_part_of_a_request() -> None:
         assert apart.reused == 0 and not shelf.spans
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1, cases(3, 5)))
 @pytest.mark.parametrize("name", KEYS_AND_VALUES)
 def test_in_a_crowd(name: str, seed: int) -> None:
     """Few pages, forks, beams, drafts, preemption, and a shelf that delivers as it pleases: all answers are exact."""

@@ -20,6 +20,7 @@ from quire.engine.sampling.params import Sampling  # noqa: E402
 from quire.engine.setup.submission import AWAY  # noqa: E402
 from quire.engine.step.runs.branch import Run  # noqa: E402
 
+from ...effort import slow  # noqa: E402
 from .. import families  # noqa: E402
 from ..reference import assert_same  # noqa: E402
 from ..steps import (  # noqa: E402
@@ -328,6 +329,8 @@ def test_a_listener_may_submit(llama: Engine) -> None:
 # -- leaving -----------------------------------------------------------------------------------------------------------
 
 KINDS = {"plain": plain(6), "answers": plain(6, n=3), "beams": plain(5, beams=3, n=2)}
+MOMENTS = [*(("llama", kind) for kind in KINDS), ("gemma3", "answers"), ("qwen3_next", "beams")]
+MOMENTS += [slow(name, kind) for name in NAMES for kind in KINDS if (name, kind) not in MOMENTS]
 
 
 def crowd(name: str, kind: str) -> tuple[Engine, Run, list[Run]]:
@@ -339,8 +342,7 @@ def crowd(name: str, kind: str) -> tuple[Engine, Run, list[Run]]:
     return engine, run, [first, engine.submit(words(100, 9), plain(8, n=2))]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "kind"), MOMENTS)
 def test_cancel_at_every_moment(name: str, kind: str) -> None:
     """Before every step of its life: it leaves with what it has, its pages come back, the others are exact."""
     seen: set[str] = set()

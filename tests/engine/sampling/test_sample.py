@@ -20,6 +20,7 @@ from quire.engine.sampling.sample import broken, choose, log_probs, sample  # no
 from quire.engine.sampling.sample_row import SampleRow  # noqa: E402
 from quire.engine.sampling.sample_table import SampleColumns, SampleTable  # noqa: E402
 from quire.engine.sampling.token_rules import TokenRules  # noqa: E402
+from tests.effort import cases  # noqa: E402
 
 
 def draws(row: list[float], sampling: Sampling, count: int, seed: int = 1) -> list[int]:
@@ -156,7 +157,8 @@ SAMPLINGS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.long
+@settings(max_examples=cases(25, 60), deadline=None)
 @given(st.lists(SAMPLINGS, min_size=1, max_size=9), st.randoms(use_true_random=False), st.sampled_from([16, 333, 1003]))
 def test_batch_mates_change_nothing(rows: list[SampleRow], chance: Any, vocab: int) -> None:
     logits = 3 * torch.randn(len(rows), vocab, generator=torch.Generator().manual_seed(chance.randrange(2**30)))

@@ -82,7 +82,7 @@ CASES = list(itertools.product((2, 3, 4, 5), (1, 4, 12), (1.0, 0.0, -1.5)))
 @pytest.mark.parametrize("pull", [0.0, 1.5, 4.0], ids=["eos-rare", "eos-often", "eos-soon"])
 @pytest.mark.parametrize("eos", [(3,), (3, 7, 11)], ids=["one-eos", "three-eos"])
 def test_equal_to_transformers(eos: tuple[int, ...], pull: float) -> None:
-    for seed, (width, max_tokens, penalty) in list(enumerate(CASES))[:: cases(2, 1)]:
+    for seed, (width, max_tokens, penalty) in list(enumerate(CASES))[:: cases(4, 1)]:
         model = tiny(seed, eos, pull)
         prompt = torch.randint(VOCAB, (1 + seed % 5,)).tolist()
         n = 1 + seed % width

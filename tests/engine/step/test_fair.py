@@ -23,6 +23,7 @@ from quire.engine.step.runs.branch import Branch, Run  # noqa: E402
 from quire.engine.step.runs.step_work import Work  # noqa: E402
 from quire.engine.step.runs.tenant import Tenant, Together  # noqa: E402
 
+from ...effort import cases  # noqa: E402
 from ..steps import assert_clean, assert_exact, by_pool, finish, holders, model_of, open_engine, plain, step, words  # noqa: E402
 
 ROWS = 8
@@ -561,7 +562,8 @@ class Judge:
         return min(firsts.values(), key=lambda one: one.run.arrival, default=None)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(cases(3, 6)))
 def test_somebody_always_gets_on(seed: int) -> None:
     """Random tenants, answers, beams, drafts, deadlines with held hits, and few pages: each step computes, the first
     keeps its pages, all end.

@@ -316,6 +316,7 @@ def test_what_no_grammar_can_be_made_of(tiny: Model, form: dict[str, Any]) -> No
         assert not mask.words().any() or mask.error
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(smollm2.missing()), reason="the embedded model is not installed")
 def test_the_embedded_model_fills_in_a_form() -> None:
     pytest.importorskip("llguidance")

@@ -12,7 +12,8 @@ from tests.effort import cases
 from tests.insight.bills.lives import BilledLife, bytes_held, counted
 
 
-@pytest.mark.parametrize("number", range(cases(6, 400)))
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(cases(4, 400)))
 def test_a_life_adds_up(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     life = BilledLife(f"billed/{number}", available_stores(), monkeypatch)
     bills = life.live(160)

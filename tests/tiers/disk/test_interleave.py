@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from ...effort import cases
 from .interleave import case
 from .world import APART, POOLED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", range(0, 150, 25))
 def test_threads_in_any_order_lose_nothing(first: int) -> None:
-    for seed in range(first, first + 25):
+    for seed in range(first, first + cases(12, 25)):
         case(seed, POOLED if seed % 3 == 2 else APART, lives=1, acts=3)
 
 

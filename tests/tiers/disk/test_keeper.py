@@ -21,6 +21,7 @@ from quire.tiers.disk.calls.owner import model_folder
 from quire.tiers.disk.fsck import examine
 from quire.tiers.disk.log.read_manifest import NAME
 
+from ...effort import cases
 from .rig import BLOCK, DISK, FINGERPRINT, HOST, OFTEN, PAGE, Kept, page_of, prompt
 from .stand_ins import Faults, FaultyFiles
 from .test_tier import flip
@@ -308,11 +309,13 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
         kept.keeper.fence()
 
 
+@pytest.mark.long
 def test_a_killed_process_leaves_a_cache_that_opens() -> None:
-    command = [sys.executable, "-m", "tests.tiers.disk.cache_crash", "--rounds", "15"]
+    rounds = cases(6, 15)
+    command = [sys.executable, "-m", "tests.tiers.disk.cache_crash", "--rounds", str(rounds)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "15 caches killed" in done.stdout
+    assert f"{rounds} caches killed" in done.stdout
 
 
 def test_full_batches_follow_at_once_and_what_is_left_waits_for_more(tmp_path: Path) -> None:

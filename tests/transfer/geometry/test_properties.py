@@ -28,6 +28,7 @@ from quire.transfer.geometry.slices import (
 )
 from quire.transfer.geometry.wants import below, first_missing, holes, wants
 from quire.transfer.wire.verdict import Key, Outcome
+from tests.effort import cases
 
 from ..rig import Rig
 from ..sides import GROUPS, ListSide, QuireSide, Side, landed_right, tokens
@@ -135,7 +136,8 @@ def test_rows_move_the_same_bytes_however_they_are_joined(moves: list[tuple[int,
 
 
 @pytest.mark.parametrize("kinds", [(QuireSide, QuireSide), (ListSide, QuireSide), (QuireSide, ListSide)])
-@settings(max_examples=120, deadline=None)
+@pytest.mark.long
+@settings(max_examples=cases(40, 120), deadline=None)
 @given(data=st.data())
 def test_a_transfer_between_any_two_histories(
     kinds: tuple[type[QuireSide | ListSide], ...], data: st.DataObject

@@ -18,6 +18,7 @@ from quire.transfer.links.link import Received, WriteDone
 from quire.transfer.links.local import LocalLink
 from quire.transfer.wire import messages as wire
 from quire.transfer.wire.layout import hello, layout_of
+from tests.effort import cases
 
 from ..rig import Rig, received
 from ..sides import GROUPS, SIZE, ListSide, QuireSide, Side, expected, landed_right, tokens
@@ -136,7 +137,8 @@ def turn(rig: Rig, old: OneStartSender) -> None:
         old.step()
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.long
+@settings(max_examples=cases(25, 60), deadline=None)
 @given(st.integers(0, 22), st.sets(st.integers(0, 2), max_size=2))
 def test_whatever_the_receiver_has_it_ends_with_the_right_bytes(length: int, forget: set[int]) -> None:
     receiver = ListSide()

@@ -17,6 +17,7 @@ from quire.transfer.session.receiving_session import Receiving
 from quire.transfer.views.staged_view import StagedView
 from quire.transfer.views.view import Landing, Offer
 from quire.transfer.wire.verdict import Key, Outcome
+from tests.effort import cases
 
 from ...tiers.stand_ins import FlakyTier
 from ..rig import FIRST, Rig
@@ -519,7 +520,8 @@ class History:
 
 
 @KINDS
-@settings(max_examples=100, deadline=None)
+@pytest.mark.long
+@settings(max_examples=cases(35, 100), deadline=None)
 @given(data=st.data())
 def test_every_staging_slot_is_accounted_for(kind: Any, data: Any) -> None:
     history = History(kind, data.draw(st.tuples(st.integers(3, 20), st.integers(1, 8), st.integers(0, 4))))

@@ -17,6 +17,7 @@ from quire.transfer.links.link import Received
 from quire.transfer.wire import messages as wire
 from quire.transfer.wire.layout import from_hello, hello, layout_of, misfits
 from quire.transfer.wire.verdict import Key
+from tests.effort import cases
 
 from ..rig import Rig
 from ..sides import QuireSide
@@ -48,7 +49,8 @@ def test_junk_is_an_input_error(data: bytes) -> None:
         assert "a message from a peer" in str(wrong)
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.long
+@settings(max_examples=cases(50, 150), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(SAMPLES), BITES), max_size=12))
 def test_an_endpoint_survives_any_peer(spoilt: list[tuple[wire.AnyMessage, tuple[int, int, bool]]]) -> None:
     """Valid and bitten messages in any order, from a stranger: nothing raises, nothing of a session is left behind."""

@@ -112,7 +112,7 @@ def test_random_use_keeps_every_count_right(seed: int) -> None:
     groups = MIXES[seed % len(MIXES)]
     r = rig(groups=groups, order=seed % 2, shadows=seed % 3 > 0, offload_min=20)
     live: set[int] = set()
-    for now in range(cases(200, 400)):
+    for now in range(cases(100, 400)):
         step(r, dice, live, now)
         recount(r.store)
     for row in live:

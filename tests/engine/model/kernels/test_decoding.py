@@ -84,7 +84,7 @@ def check(case: Case, splits: int | None = None, seed: int = 0) -> None:
     torch.testing.assert_close(answer.double(), wanted.double(), rtol=0, atol=CLOSE[case.dtype])
 
 
-STARTS = (0, 300, -1, 15, 129)
+STARTS = cases((0, 170, -1, 15, 129), (0, 300, -1, 15, 129))
 FULL = Rule(0.3)
 RULES = {"full": FULL, "window": Rule(0.3, 150), "window of one": Rule(0.3, 1), "softcap": Rule(0.8, softcap=2.0)}
 SOME = [("full", 1), ("full", 5), ("window", 2), ("window of one", 2), ("softcap", None)]
