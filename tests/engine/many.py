@@ -43,11 +43,13 @@ def pair_of(name: str) -> Pair:
     return _pairs[name]
 
 
-def talk(job: tuple[str, int, bool, bool]) -> tuple[int, Counter[str], list[str], str | None]:
+def talk(job: tuple[str, int, bool, bool, bool]) -> tuple[int, Counter[str], list[str], str | None]:
     """Counts, ties, and what went wrong."""
-    name, seed, stored, overlap = job
+    name, seed, stored, overlap, share = job
     try:
-        counts, ties = twice(name, seed, overlap) if stored else run_talk(pair_of(name), seed, overlap=overlap)
+        counts, ties = (
+            twice(name, seed, overlap, share) if stored else run_talk(pair_of(name), seed, overlap=overlap, share=share)
+        )
     except AssertionError as wrong:
         where = traceback.extract_tb(wrong.__traceback__)[-1]
         return seed, Counter(), [], f"{wrong} ({where.filename}:{where.lineno}: {where.line})"
@@ -67,7 +69,7 @@ def only_sharing(folder: Path, opened: list[SharedCache], model: Model, config: 
     return engine
 
 
-def twice(name: str, seed: int, overlap: bool) -> tuple[Counter[str], list[Difference]]:
+def twice(name: str, seed: int, overlap: bool, share: bool) -> tuple[Counter[str], list[Difference]]:
     """One talk and again, over a store; nothing if that engine has none."""
     pair, opened = pair_of(name), list[SharedCache]()
     counts, ties = Counter[str](), list[Difference]()
@@ -75,7 +77,7 @@ def twice(name: str, seed: int, overlap: bool) -> tuple[Counter[str], list[Diffe
         patch.setattr(talks, "Engine", partial(only_sharing, Path(folder), opened))
         for _ in range(2):
             try:
-                seen, found = run_talk(pair, seed, overlap=overlap)
+                seen, found = run_talk(pair, seed, overlap=overlap, share=share)
             except WithoutStore:
                 return Counter(), []
             counts, ties = counts + seen, ties + found
@@ -98,11 +100,13 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--store", action="store_true", help="each talk twice, over a shared store")
     parser.add_argument("--overlap", action="store_true", help="each step is prepared while the one before computes")
+    parser.add_argument("--alone", action="store_true", help="no prompt uses pages that a step is still computing")
     parser.add_argument("--pairs", type=int, help="end after so many pairs over a store")
     parser.add_argument("--seconds", type=float, help="end after this time")
     options = parser.parse_args()
     total, all_ties, wrong, played = Counter[str](), list[str](), list[str](), 0
-    jobs = [(options.name, seed, options.store, options.overlap) for seed in range(options.first, options.last)]
+    how = (options.store, options.overlap, not options.alone)
+    jobs = [(options.name, seed, *how) for seed in range(options.first, options.last)]
     end = None if options.seconds is None else time.monotonic() + options.seconds
     with get_context("spawn").Pool(options.jobs) as pool:
         for seed, counts, ties, error in pool.imap_unordered(talk, jobs):

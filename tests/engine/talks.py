@@ -126,7 +126,14 @@ class Talk:
     """One world, from its first step to its last."""
 
     def __init__(
-        self, model: Model, seed: int, *, num_users: int = 4, speak: Speak = random_words, overlap: bool = False
+        self,
+        model: Model,
+        seed: int,
+        *,
+        num_users: int = 4,
+        speak: Speak = random_words,
+        overlap: bool = False,
+        share: bool = True,
     ) -> None:
         self.dice, self.more_dice = np.random.default_rng(seed), np.random.default_rng((seed, 1))
         self.rest_dice = np.random.default_rng((seed, 2))  # so that the worlds stay what they were without it
@@ -137,7 +144,7 @@ class Talk:
         self.largest_block, self.most_spare = (6, 3) if cramped else (16, 10)
         self.most_beams = int(self.dice.choice([1, 1, 2, MOST_BEAMS]))
         graphs: Graphs = "on" if seed % 2 else "off"  # "on" on a CPU: steps of fixed sizes, uncaptured
-        self.config = replace(self._draw_rest(self._draw_config()), overlap=overlap, graphs=graphs)
+        self.config = replace(self._draw_rest(self._draw_config()), overlap=overlap, graphs=graphs, share_pending=share)
         worn = self._draw_host()
         self.folder = TemporaryDirectory(prefix="quire-talk-") if self.config.disk_pages else None
         disk = DiskConfig(self.folder.name) if self.folder else None
@@ -336,6 +343,7 @@ class Talk:
         self.counts["requests"] += 1
         self.counts["answers"] += len(run.answers)
         self.counts["reused tokens"] += run.reused
+        self.counts["computed tokens"] += run.computed
         self.counts["preemptions"] += run.num_preemptions
         for answer in run.answers:
             self.counts[f"ended by {answer.finish}"] += 1
@@ -378,7 +386,15 @@ class Talk:
                 usage = cache.usage(tier, group)
                 assert usage.held == 0 and usage.empty + usage.idle + usage.shadows == usage.capacity, usage
             stats = cache.stats(group)
-            for name in ("reused_full", "reused_partial", "onboarded", "offloaded", "copied", "dropped"):
+            for name in (
+                "reused_full",
+                "reused_pending",
+                "reused_partial",
+                "onboarded",
+                "offloaded",
+                "copied",
+                "dropped",
+            ):
                 counts[name] += getattr(stats, name)
             counts["ghosts"] += cache.usage(0, group).ghosts if self.config.eviction == "adaptive" else 0
         ahead = engine.in_flight.counts

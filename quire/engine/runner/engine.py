@@ -77,7 +77,7 @@ class Engine:
         disk: DiskConfig | str | Path | None = None,
     ) -> None:  # fmt: skip
         self.model, self.config, self.clock = model, config, clock
-        cache = config.cache_config(model.groups(config.block_size, config.snapshot_every))
+        cache = config.cache_config(model.groups(config.block_size, config.snapshot_every), connector is None)
         if disk is not None:
             check_disk_index(cache)
         self.incidents, self.bills = watchers = incidents_of(config), bills_of(config)

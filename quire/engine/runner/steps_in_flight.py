@@ -189,6 +189,8 @@ class StepsInFlight:
         broken = live & (read.plain == BROKEN)
         if read.unusable or np.count_nonzero(broken):
             unusable = [*compress(one.batch.branches, broken.tolist()), *read.unusable]
+            if read.unusable and self._is_shared():
+                return self._fail_without_sharers(one, unusable)
             self._forget(unusable)
             self._outcomes.apply([Unusable(branch) for branch in unusable])
             live = self._plain.live(one.batch)
@@ -259,6 +261,24 @@ class StepsInFlight:
         gone = dict.fromkeys(branch for one in failed for branch in self._valid(one))
         self._steps.clear()
         self._go_back(failed[0].step, list(gone))
+
+    def _is_shared(self) -> bool:
+        """Whether a sequence uses what steps in flight compute for another: it begins behind what it has computed. Of
+        one that has ended it is not known."""
+        seen = set[Live]()
+        for one in self._steps:
+            for work, sequence in zip(one.works, one.sequences, strict=True):
+                if sequence not in seen and (not sequence.live or sequence.computed < work.span.start):
+                    return self._cache.config.share_pending
+                seen.add(sequence)
+        return False
+
+    def _fail_without_sharers(self, one: _Unread, unusable: list[Branch]) -> None:
+        """Others may have used what a broken prompt has computed: they compute it for themselves, all goes back."""
+        starts = {work.branch: work.span.start for work in one.works}
+        self._fail()
+        alone = [one for one in unusable if one.sequence is not None and one.sequence.ran >= starts.get(one, 0)]
+        self._outcomes.apply([Unusable(branch) for branch in alone])
 
     def _go_back(self, step: LaunchedStep, branches: list[Branch]) -> None:
         """A step that has raised was not computed; a recurrent state may have gone on, and is given up."""

@@ -21,7 +21,7 @@ Scheduling = Literal["fair", "fcfs"]
 Graphs = Literal["auto", "on", "off"]
 NO_STEPS_FOR_A_MINUTE = Lines()
 _SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting", "max_unread")
-_SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "events", "receipts")
+_SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "share_pending", "events", "receipts")
 _CHOICES: tuple[tuple[str, object, str], ...] = (
     ("eviction", Eviction, "order"), ("eviction_cost", EvictionCost, "cost"), ("scheduling", Scheduling, "order"),
     ("graphs", Graphs, "mode"),
@@ -48,6 +48,7 @@ class EngineConfig:
     reuse: bool = True
     partial_reuse: bool = True
     wait_for_reuse: bool = True  # a request may wait a step for a prefix that another is computing
+    share_pending: bool = True  # it uses what a step is computing of that, and waits only for what comes behind
     graphs: Graphs = (
         "auto"  # decoding steps of fixed sizes, as CUDA graphs; "on": on a CPU too, uncaptured; "off": none
     )
@@ -127,8 +128,9 @@ class EngineConfig:
         """Whether a step is prepared while the one before computes, on this type of device."""
         return device == "cuda" if self.overlap is None else self.overlap
 
-    def cache_config(self, groups: tuple[LayerGroup, ...]) -> CacheConfig:
-        """The cache of such an engine."""
+    def cache_config(self, groups: tuple[LayerGroup, ...], computes_all: bool = True) -> CacheConfig:
+        """The cache of such an engine; else a connector may bring KV that a step was to compute, and no other uses it
+        before."""
         tiers = [TierConfig("device", self.device_pages)]
         if _some(self.host_pages):
             tiers.append(TierConfig("host", self.host_pages))
@@ -140,12 +142,13 @@ class EngineConfig:
         if self.snapshot_decoding is not None:
             every = -(-self.snapshot_decoding // self.block_size) * self.block_size
             groups = tuple(replace(one, snapshot_decoding=every) if one.current else one for one in groups)
+        shares = self.share_pending and computes_all and not any(one.current or one.cross for one in groups)
         return CacheConfig(
             tiers=tuple(tiers), block_size=self.block_size, groups=groups, max_sequences=self.max_sequences,
             max_length=self.max_length, max_chunk=self.longest_chunk, reuse=self.reuse,
             partial_reuse=self.partial_reuse, events=self.events, rank=self.rank,
             event_seed=self.event_seed, receipts=self.receipts, lasting=tiers[-1].slow, eviction=self.eviction,
-            eviction_cost=self.eviction_cost, receipt_chunks=self.receipt_chunks,
+            eviction_cost=self.eviction_cost, receipt_chunks=self.receipt_chunks, share_pending=shares,
         )  # fmt: skip
 
 

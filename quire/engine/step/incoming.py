@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
+from typing import NamedTuple
 
 from quire.core.admission.batch import Batch
 from quire.core.cache import Cache
 from quire.core.records.span import Span
+from quire.core.state.claim import Claim
 from quire.core.state.claims import Claims
 from quire.core.state.prepared import Prepared
 from quire.engine.setup.engine_config import EngineConfig
@@ -24,6 +26,16 @@ from quire.engine.step.queues import Queues
 from quire.engine.step.runs.branch import Age, Branch
 from quire.engine.step.runs.step_work import RefusedBranch, Turn, Work
 from quire.engine.step.runs.tenant import Tenant, TokenKey
+
+
+class _Mate(NamedTuple):
+    """A prompt that another may wait for."""
+
+    branch: Branch | None  # under way already
+    prepared: Prepared
+    coming: Span  # what it computes and cannot be used at once
+    shared: int = 0  # up to where it can
+
 
 MOST_CLAIMS = 64  # waiting branches looked at in one step
 Branches = dict[Hashable, Branch]  # by the id of their requests
@@ -46,6 +58,9 @@ class Incoming:
         branches = {branch.id: branch for branch in self.candidates(turn, left)}
         with self._cache.claim([self._prepared(branch) for branch in branches.values()]) as claims:
             turn.refused = [RefusedBranch(branches[refusal.request.id], refusal) for refusal in claims.refused]
+            over = {refused.branch.run for refused in turn.refused}  # they end before this step is launched
+            for claim in [one for one in claims if over and branches[one.request.id].run in over]:
+                claims.leave_out(claim)
             turns = self._leave_out(turn, claims, branches)
             going = sorted(prompts, key=turns.__getitem__)
             first = min((self._key(branches[claim.request.id]) for claim in claims), default=None)
@@ -132,36 +147,48 @@ class Incoming:
         return branch.prepared
 
     def _leave_out(self, turn: Turn, claims: Claims, branches: Branches) -> dict[Branch, TurnKey]:
-        """Who shares a prefix with a prompt that is computed in this very step waits for it, and reuses it then.
+        """Who shares a prefix with a prompt that is computed in this very step waits for it, and reuses it then; but
+        what this step computes of a newcomer, and what steps in flight do, is used at once where pages are shared.
 
         When each prompt under way has its turn: one that another waits for has that one's, if it is earlier.
         """
         turns = {branch: self._key(branch) for branch in self._queues.prompts}
         if not self._config.wait_for_reuse:
             return turns
-        chunk = self._config.longest_chunk
-        mates: list[tuple[Branch | None, Prepared, Span]] = []
-        for branch in sorted(turns, key=turns.__getitem__):
-            if (one := branch.sequence) is not None:
-                part = _part(one.prepared, Span(one.ran, one.prompt_end), chunk)
-                mates.append((branch, one.prepared, Span(one.computed, part.end)))
-        if turn.in_flight and claims:  # prompts whose last part is not committed yet
-            last = [branch.sequence for branch in (*self._queues.ready, *self._queues.unread)]
-            mates += [
-                (None, one.prepared, Span(one.computed, one.prompt_end))
-                for one in last if one is not None and one.computed < one.prompt_end
-            ]  # fmt: skip
+        mates = self._mates(turns, in_flight=turn.in_flight and len(claims) > 0)
         for claim in list(claims):
-            mate = next((one for one in mates if claim.gains_from(one[1], one[2])), None)
+            mate = next((one for one in mates if claim.gains_from(one.prepared, one.coming, one.shared)), None)
             if mate is None:
-                left = Span(claim.start, claim.prepared.end)
-                mates.append((None, claim.prepared, _part(claim.prepared, left, chunk)))
+                mates.append(self._newcomer(claim))
                 continue
             claims.leave_out(claim)
             self.num_waits += 1
-            if mate[0] is not None:
-                turns[mate[0]] = min(turns[mate[0]], self._key(branches[claim.request.id]))
+            if mate.branch is not None:
+                turns[mate.branch] = min(turns[mate.branch], self._key(branches[claim.request.id]))
         return turns
+
+    def _mates(self, turns: dict[Branch, TurnKey], in_flight: bool) -> list[_Mate]:
+        """Prompts that others may wait for, as far as they are admitted."""
+        chunk, mates = self._config.longest_chunk, list[_Mate]()
+        for branch in sorted(turns, key=turns.__getitem__):
+            if (one := branch.sequence) is not None:
+                part = _part(one.prepared, Span(one.ran, one.prompt_end), chunk)
+                mates.append(_Mate(branch, one.prepared, Span(one.computed, part.end)))
+        if in_flight:  # prompts whose last part is not committed yet
+            last = [branch.sequence for branch in (*self._queues.ready, *self._queues.unread)]
+            mates += [
+                _Mate(None, one.prepared, Span(one.computed, one.prompt_end))
+                for one in last if one is not None and one.computed < one.prompt_end
+            ]  # fmt: skip
+        return mates
+
+    def _newcomer(self, claim: Claim) -> _Mate:
+        """What others may wait for if this one comes in: its first part; where pages are shared, all behind that."""
+        left = Span(claim.start, claim.prepared.end)
+        part = _part(claim.prepared, left, self._config.longest_chunk)
+        if self._cache.config.share_pending and len(part) > 1:  # a step of single tokens reads and writes pages at once
+            return _Mate(None, claim.prepared, Span(part.end, left.end), part.end)
+        return _Mate(None, claim.prepared, part)
 
     def _make_seats(self, turn: Turn, claims: Claims, branches: Branches, left: int) -> None:
         """A row and pages for every newcomer: others give way, or it waits, and those behind it.

@@ -124,7 +124,6 @@ class LineBook:
             raise BrokenInvariant(f"copies {copies} by pool and tier, and {told} of them are billed")
         if not all(pool.is_sound() for pool in self.pools):
             raise BrokenInvariant("pages of a party are not those that it has")
-        self._note_evictions()
         total, whole = BillLine(), self._counted()
         for line in self.lines:
             total.add(line)

@@ -252,7 +252,7 @@ def test_the_next_part_of_a_prompt_is_launched_before_the_last_is_committed(name
 
 
 def test_a_prompt_waits_for_the_prefix_that_a_step_in_flight_computes() -> None:
-    engine = open_ahead("llama")
+    engine = open_ahead("llama", share_pending=False)
     first = engine.submit(words(0, 41), plain(6))
     step(engine)
     second = engine.submit(words(0, 45), plain(4))
