@@ -47,7 +47,7 @@ from quire.trace.read.lines import TraceError
 
 UNIT = 512  # tokens
 HOURS = {"low": 24.0, "middle": 6.0, "high": 1.5}
-SIZES = {"low": (3000, 7500), "middle": (7500, 14875), "high": (14875, 37250)}
+SIZES = {"low": (3000, 7500), "middle": (7500, 14875), "high": (7437, 14875, 37250)}
 OPTIMUM = "optimum"
 HAS_COST = any(field.name == "eviction_cost" for field in fields(CacheConfig))
 
@@ -218,7 +218,8 @@ def behind_windows(named: bool, column: str) -> Cell | None:
     if column == OPTIMUM or ORDERS[column].hints != "none":
         return None
     asks = list(windows.documents(Random(1)))
-    config = windows.config_of(asks, windows.groups_of(1, False), 1300, ORDERS[column].eviction)
+    groups = windows.groups_of(1, False)
+    config = windows.config_of(asks, groups, windows.tiers_of(groups, 1300, 0), ORDERS[column].eviction)
     return Cell(windows.run(asks, replace(config, **ORDERS[column].more), named))
 
 

@@ -1,13 +1,14 @@
 """Hybrid models in one pool: what a second question about a document finds, and what that costs everybody else.
 
     python benchmarks/windows.py [--loads documents,chats] [--windows 1] [--slots 1300] [--orders lru,adaptive]
-                                 [--named] [--every 1024] [--state] [--seed 1]
+                                 [--own] [--host 1300] [--named] [--every 1024] [--state] [--seed 1]
 
 Groups of full attention and of windows (8 blocks of 16 tokens) share one pool. `--windows 5` has five groups of windows
-beside one of full attention, as Gemma-3 has layers; `--windows 0 --state` a recurrent state instead. A request is
-admitted, computed in chunks of 32 blocks and released with its answer at its arrival. With `--named` each request names
-its resume points: the ends of the system prompt, of the document, of the last turn; with `--every 0` none is guessed.
-Prints the share of prompt blocks that are found, in %.
+beside one of full attention, as Gemma-3 has layers; `--windows 0 --state` a recurrent state instead. With `--own` each
+has a pool of its own, a quarter of the slots for a window, an eighth for a state; `--host` adds host memory of so many
+slots, for the full group where pools are apart. A request is admitted, computed in chunks of 32 blocks and released
+with its answer at its arrival. With `--named` each request names its resume points: the ends of the system prompt, of
+the document, of the last turn; with `--every 0` none is guessed. Prints which share of prompt blocks is found, in %.
 
     documents  a document of 16 to 48 blocks, three questions about it, each by itself, minutes apart
     chats      3 to 8 turns, each the whole talk before it and a little more
@@ -169,21 +170,34 @@ def serve(cache: Cache, request: Request, answer: Blocks) -> int:
     return int(sequence.start)
 
 
-def groups_of(windows: int, state: bool) -> tuple[LayerGroup, ...]:
-    """One of full attention and so many others in its pool."""
+def groups_of(windows: int, state: bool, own: bool = False) -> tuple[LayerGroup, ...]:
+    """One of full attention and so many others, in its pool or in pools of their own."""
     width = (WINDOW - 1) * BLOCK + 2  # tokens: the blocks before an edge that it reads are so many
-    others = [LayerGroup(f"window {nth}", window=width, pool="kv") for nth in range(windows)]
-    states = [LayerGroup("state", snapshot_every=64 * BLOCK, pool="kv")] if state else []
-    return (LayerGroup("full", pool="kv"), *others, *states)
+    pool = None if own else "kv"
+    others = [LayerGroup(f"window {nth}", window=width, pool=pool) for nth in range(windows)]
+    states = [LayerGroup("state", snapshot_every=64 * BLOCK, pool=pool)] if state else []
+    return (LayerGroup("full", pool=pool), *others, *states)
+
+
+def tiers_of(groups: tuple[LayerGroup, ...], slots: int, host: int) -> tuple[TierConfig, ...]:
+    """A device, and host memory if it has any."""
+    parts = {True: 4, False: 8}  # of a window, of a state
+    return tuple(
+        TierConfig(
+            name, size if groups[0].pool else (size, *(size // parts[group.window is not None] for group in groups[1:]))
+        )
+        for name, size in (("device", slots), ("host", host))
+        if size
+    )
 
 
 def config_of(
-    asks: list[Ask], groups: tuple[LayerGroup, ...], slots: int, order: Eviction, every: int = 1024
+    asks: list[Ask], groups: tuple[LayerGroup, ...], tiers: tuple[TierConfig, ...], order: Eviction, every: int = 1024
 ) -> CacheConfig:
-    """One pool for a load."""
+    """For a load."""
     longest = BLOCK * max(len(ask.text) + len(ask.answer) + 1 for ask in asks)
     return CacheConfig(
-        (TierConfig("device", slots),), BLOCK, groups, max_sequences=2, max_length=longest,
+        tiers, BLOCK, groups, max_sequences=2, max_length=longest,
         max_chunk=CHUNK * BLOCK, partial_reuse=False, eviction=order, resume_every=every,
     )  # fmt: skip
 
@@ -207,6 +221,8 @@ def options(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--windows", type=int, default=1)
     parser.add_argument("--state", action="store_true")
     parser.add_argument("--slots", type=int, default=1300)
+    parser.add_argument("--host", type=int, default=0)
+    parser.add_argument("--own", action="store_true", help="each group has a pool of its own")
     parser.add_argument("--every", type=int, default=1024, help="as CacheConfig.resume_every; 0: nothing is guessed")
     parser.add_argument("--named", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
@@ -218,13 +234,14 @@ def main(argv: list[str] | None = None) -> int:
     """Measure and print."""
     given = options(argv)
     orders: list[Eviction] = given.orders.split(",")
-    groups = groups_of(given.windows, given.state)
+    groups = groups_of(given.windows, given.state, given.own)
+    tiers = tiers_of(groups, given.slots, given.host)
     print(f"{'load':12}" + "".join(f"{order:>15}" for order in orders))
     for name in given.loads.split(","):
         asks = list(LOADS[name](Random(given.seed)))
         rates = []
         for order in orders:
-            config = config_of(asks, groups, given.slots, order, given.every)
+            config = config_of(asks, groups, tiers, order, given.every)
             rates.append(run(asks, config, given.named, given.store))
         print(f"{name:12}" + "".join(f"{rate:15.1f}" for rate in rates), flush=True)
     return 0

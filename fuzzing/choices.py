@@ -11,10 +11,10 @@ from fuzzing.oracle.tree import path_of
 from fuzzing.player import Player
 from fuzzing.subject import StoreName
 from fuzzing.trial import Bad
-from fuzzing.weights import HOST, SERVER, Habits, random_habits
+from fuzzing.weights import HOST, SERVER, TALKER, Habits, random_habits
 from fuzzing.world.asks import Asks
 from fuzzing.world.plain import Ask, Budget
-from fuzzing.world.worlds import is_cold, random_world
+from fuzzing.world.worlds import TALKS, is_cold, random_world
 
 LASTS = 4  # requests that have the cache to themselves at the end
 EXCHANGE = 3
@@ -36,7 +36,7 @@ class Choices:
         self.rng = Random(seed)
         self.world = random_world(self.rng, mix)
         self.scale = self.world.scale
-        self.habits = self._habits()
+        self.habits = TALKER if mix == TALKS else self._habits()
         dice = Random(f"{seed} ahead")  # not those of the calls: worlds without steps in flight stay as they were
         self.depth = dice.randint(1, 4) if dice.random() < 0.4 else 0  # steps in flight at once
         self.shares = self.habits.shares(self.world.slow, bool(self.depth))
@@ -45,7 +45,7 @@ class Choices:
         usual = CHECKS if self.scale == 1 else SELDOM
         self.player = Player(self.world, stores, check_every or usual[0], compare_every or usual[1])
         self.trial = self.player.trial
-        self.asks = Asks(self.rng, self.world, self.trial.oracle.state.tree.at)
+        self.asks = Asks(self.rng, self.world, self.trial.oracle.state.tree.at, mix == TALKS)
 
     def _habits(self) -> Habits:
         if not any(self.world.tiers[0]):

@@ -69,7 +69,7 @@ class Trial(FlightTrial):
         for stream, place in self.oracle.model.groups():
             room = stream.pools[place].room
             self.rooms += [room] if room not in self.rooms else []
-            room.reached = self.reached
+            room.reached = stream.points.reached = self.reached
             if room.cells is not None:
                 room.cells.reached = self.reached
         self.operations = 0

@@ -58,6 +58,7 @@ SERVER = Habits(  # long texts come and go, and what they leave is in the way of
     (*FEW, ("serve", 30.0), ("release", 30.0), ("suspend", 4.0), ("fork", 4.0), ("hold", 3.0), ("write", 8.0),
      ("refresh", 5.0), ("offload", 4.0), ("truncate", 1.0)), cold=0.3, fail=0.15, keep=5,
 )  # fmt: skip
+TALKER = Habits((*FEW, ("serve", 12.0), ("hint", 8.0), ("add", 16.0), ("release", 24.0)))
 IN_SLOW = (("copy_down", 10.0), ("prefetch", 9.0), ("close_prefetch", 3.0), ("late", 18.0), ("take_changes", 1.0))
 AHEAD = (("fly", 40.0), ("land", 12.0), ("crash", 1.5), ("step", 8.0))
 IN_COLD = (KEEPER, CARRIER, UNLUCKY)

@@ -104,6 +104,7 @@ def end_row(state: State, row: Row, back: int) -> None:
         floor = row.begun if pools.cells is None else 0
         for page in own_text(state, pools, (tip or (), below), 1, floor, None):
             pools.count(TOLD + back)
+            pools.room.reached["page hinted at a request's end"] += 1
             if back != LATER or pools.cells is None or row.followed[pools.group]:
                 hear(pools, page, back)
     if row.ask.session is None or state.groups.start:
@@ -122,7 +123,9 @@ def supersede(state: State, row: Row) -> None:
         return  # what it ended with may have gone in this very call
     mine = path_of(row.ask.root, row.tokens, state.world.block_size)
     shared = next((n for n, block in enumerate(end.path) if mine[n : n + 1] != (block,)), len(end.path)) - 1
-    if shared == len(end.path) - 1:
+    gone_on = shared == len(end.path) - 1
+    state.pools[0].room.reached["session that goes on" if gone_on else "session that leaves text"] += 1
+    if gone_on:
         return
     below = state.tree.next_blocks(end.path)
     tail = below[0] if len(below) == 1 and len(below[0][-1]) < state.world.block_size else None

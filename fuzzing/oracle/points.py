@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from fuzzing.oracle import reach
 from fuzzing.world.plain import Group, Path, World
 
@@ -29,6 +31,7 @@ class Points:
         self.gain = [0] * (NAMED + 1)
         self.kept = {NAMED}
         self.at: dict[Path, int] = {}
+        self.reached: Counter[str] = Counter()  # how often what happened
         self.doubted: set[Path] = set()  # put since it was last looked which of them exist
 
     def counts(self, path: Path) -> bool:
@@ -50,6 +53,7 @@ class Points:
         known = self.at.get(path, 0)
         if kind == 0 or (known and not (kind in (END, NAMED) and kind > known)):
             return
+        self.reached["point named" if kind == NAMED else "point guessed"] += 1
         self.at[path] = kind
         self.doubted.add(path)
         self.cost[kind] += self.prices[kind]
@@ -62,12 +66,13 @@ class Points:
         above = [path[: depth + 1] for depth in range(len(path) - 1, stop, -1)]
         found = next((one for one in above if self.at.get(one)), None)
         if found is not None:
+            self.reached["point would have served"] += 1
             self.gain[self.at[found]] += len(found) - 1 - stop
             self._judge(self.at[found])
 
     def _judge(self, kind: int) -> None:
         worth = 0 < self.cost[kind] <= self.worth * self.gain[kind]
-        if worth or (kind == NAMED and self.cost[kind] <= self.slots // 4):
-            self.kept.add(kind)
-        else:
-            self.kept.discard(kind)
+        counts = worth or (kind == NAMED and self.cost[kind] <= self.slots // 4)
+        self.reached["kind of point counts"] += counts and kind not in self.kept
+        self.reached["kind of point counts no more"] += kind in self.kept and not counts
+        (self.kept.add if counts else self.kept.discard)(kind)

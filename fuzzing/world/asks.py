@@ -23,8 +23,11 @@ PLAIN = (0, 0, 0)  # the extra words of a token that carries nothing
 class Asks:
     """Makes requests from a small alphabet, many of them from the beginnings of earlier ones."""
 
-    def __init__(self, rng: Random, world: World, at: Mapping[Path, Sequence[Page | None]]) -> None:
+    def __init__(
+        self, rng: Random, world: World, at: Mapping[Path, Sequence[Page | None]], talks: bool = False
+    ) -> None:
         self.rng, self.world, self.at = rng, world, at  # at: the tree, as it is at any time
+        self.talks = talks  # whether all have sessions, which go on, and most name points
         self.alphabet = range(rng.randint(2, 3))
         self.scopes = rng.randint(1, len(build.SCOPES))
         whole = [slots for slots, one in zip(world.tiers[0], world.kinds, strict=True) if one.kind == "full"]
@@ -160,7 +163,10 @@ class Asks:
             options["max_new_tokens"] = rng.choice((1, 2, 3, 4, 5, 6, 60))
         if rng.random() < 0.08:
             options["length"] = max(1, total + rng.randint(-4, 4))
-        if rng.random() < 0.3:
+        if self.talks:
+            goes_on = old is not None and old.session is not None and rng.random() < 0.8
+            options["session"] = old.session if old is not None and goes_on else rng.randrange(3)
+        elif rng.random() < 0.3:
             options["session"] = rng.randrange(3)
         if rng.random() < 0.12:
             options["uncut"] = self._uncut(total)
@@ -180,7 +186,7 @@ class Asks:
     def _group_options(self, total: int, old: Ask | None, uncut: tuple[tuple[int, int], ...]) -> dict[str, Any]:
         """What only some kinds of groups look at."""
         rng, options = self.rng, dict[str, Any]()
-        if rng.random() < 0.3:
+        if rng.random() < (0.7 if self.talks else 0.3):
             places = range(1, total + 1)
             chosen = sorted(rng.sample(places, min(total, rng.randint(1, 3))))
             options["snapshots"] = tuple(at for at in chosen if not any(start < at < stop for start, stop in uncut))

@@ -11,7 +11,8 @@ from fuzzing.oracle.charge import Charge
 from fuzzing.world.long import long_world
 from fuzzing.world.plain import FULL, Ask, Encoder, Group, World
 
-MIXES = ("full", "mixed", "any", "cold", "slow")
+TALKS = "talks"  # of sessions, hints and named points
+MIXES = ("full", "mixed", "any", "cold", "slow", TALKS)
 LONG = "long"  # few of these: they take long
 OWN = ("w", "fw", "fw", "ww", "fww", "s", "fs", "fs", "ws", "fws", "fss", "f", "ff")  # f full, w window, s state
 TIGHT = {"full": (4, 5, 6), "window": (4, 5, 6), "state": (2, 3, 4), "cross": (2, 3, 4)}

@@ -18,6 +18,7 @@ from quire.fleet.fleet_work import FleetWork
 from quire.fleet.in_flight import WorkTicket
 from quire.serve import ApiKeys, ServeSettings
 
+from ..effort import slow
 from ..serve.rig import HELLO, NAME, Serving, serving
 from ..waits import PATIENCE
 from .rig import fleet
@@ -59,7 +60,7 @@ def streamed(reply: Any) -> list[tuple[str, str]]:
     return [("".join(found[nth]), ends[nth]) for nth in sorted(found)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [slow(kind) if kind in ("penalties", "logprobs") else kind for kind in KINDS])
 def test_an_answer_whose_worker_is_lost_is_the_same(alone: Serving, kind: str) -> None:
     wanted = texts(alone.post("/v1/completions", asked(kind)))
     with fleet(3) as some:

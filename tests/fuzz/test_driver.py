@@ -52,6 +52,14 @@ def test_slow_worlds_reach_what_is_rare() -> None:
     assert all(report.reached[what] for what in (*late, *rare, "pages restored")), report.reached
 
 
+def test_talks_reach_hints_sessions_and_resume_points() -> None:
+    report = fuzz(7, available_stores(), cases(2_000, 20_000), "talks")
+    hints = ("hinted page", "hinted page reused", "page hinted at a request's end", "superseded page")
+    sessions = ("session that goes on", "session that leaves text")
+    points = ("point guessed", "point named", "point would have served", "kind of point counts no more")
+    assert all(report.reached[what] > cases(2, 20) for what in (*hints, *sessions, *points)), report.reached
+
+
 @pytest.mark.long
 def test_long_worlds_evict_in_runs() -> None:
     """Longer than what the compiled store takes at a time, and than that twice; in all others they are shorter."""

@@ -17,7 +17,7 @@ from tests.incidents.lives import Life, state_of
 FLYING = (0, 6, 20, 26)  # lives that see everything
 
 
-@pytest.mark.parametrize("number", range(cases(8, 400)))
+@pytest.mark.parametrize("number", range(cases(4, 400)))
 def test_a_life_is_lived_again(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     life = Life(f"incident/{number}", available_stores()[number % 2 :][:1], tmp_path, monkeypatch)
     live_again(life.live(160, middle=90))

@@ -168,6 +168,26 @@ def write_log(path: Path, stamped: bool) -> list[list[int]]:
     return prompts
 
 
+def test_a_time_before_documents_that_all_are_others_is_named() -> None:
+    """What follows the change is equal in each pair, and in no other."""
+    rules, documents = words(120), [words(400) for _ in range(30)]
+    prompts = [np.concatenate([rules, words(2), one]) for _ in range(2) for one in documents]
+    found = find_findings(
+        log_of(prompts), FindOptions(), lambda numbers: {number: prompts[number] for number in numbers}, lambda *_: None
+    ).findings
+    assert [one.kind for one in found] == ["changed"] and found[0].token == 120
+    assert found[0].before < 0.3 and found[0].after > found[0].before + 0.3
+
+
+def test_applications_are_named_by_the_line_or_its_request(tmp_path: Path) -> None:
+    ask = {"time": 1763290000, "prompt": [1, 2, 3]}
+    body = {"body": {"prompt": [1, 2], "metadata": {"tenant": 7}}, "time": 1763290000}
+    path = tmp_path / "log.jsonl"
+    lines = [ask | {"app": "desk"}, ask | {"metadata": {"application": "mail"}}, body, ask | {"metadata": 3}, ask]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [one.name for one in LogFile(str(path)).prompts()] == ["desk", "mail", "7", None, None]
+
+
 def test_lines_of_a_log_are_read_again(tmp_path: Path) -> None:
     prompts = write_log(tmp_path / "log.jsonl", True)
     file = LogFile(str(tmp_path / "log.jsonl"), LogOptions())

@@ -6,7 +6,7 @@ from itertools import pairwise, permutations
 
 import numpy as np
 
-from quire.insight.findings.alignment import align
+from quire.insight.findings.alignment import EqualRun, align
 from quire.insight.findings.applications import Applications
 from quire.insight.findings.one_way import PieceOrder, Row, Spellings
 from quire.insight.findings.prompt_rows.prompt_log import LogReader
@@ -90,3 +90,17 @@ def test_a_long_talk_is_a_part_of_its_application() -> None:
         log.add(LoggedPrompt(np.array(text, np.int32), float(n), PLAIN, None, n + 1))
     (found,) = Applications(log.finish()).of(np.arange(80))
     assert found.tolist() == list(range(80))
+
+
+def test_spellings_of_other_lengths_begin_alike() -> None:
+    """The longest that is there counts."""
+    pairs = []
+    for mine, other in (([3], [9]), ([3, 100], [9]), ([3], [3, 100])):
+        one, two = (np.array([1, 2, *text, 4, 5, 6], np.int32) for text in (mine, other))
+        aligned = align(one, np.full(len(one), 20, np.int32), two, np.full(len(two), 20, np.int32))
+        aligned.common, aligned.kept = 2, [EqualRun(2 + len(mine), 2 + len(other), 3, 60)]
+        pairs.append(aligned)
+    spellings = Spellings(pairs, 64)
+    for text in ([9], [3], [3, 100]):
+        row = np.array([1, 2, *text, 4, 5, 6], np.int32)
+        assert spellings.row((row, np.full(len(row), 20, np.int32)))[0].tolist() == [1, 2, 9, 4, 5, 6]

@@ -34,6 +34,7 @@ from quire.simulate.play.sweep import (
 )
 from quire.simulate.setup.replay_settings import ReplaySettings
 from quire.simulate.show import curves
+from tests.effort import slow
 from tests.engine.threads import Crew
 from tests.simulate.test_replay_counts import some_asks, some_settings
 from tests.simulate.test_replay_page import check_alone
@@ -150,7 +151,7 @@ def test_ctrl_c_ends_the_processes_without_a_word_and_starts_no_more(trace: str)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
-@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "SIGHUP", "SIGKILL"])
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", slow("SIGHUP"), "SIGKILL"])
 def test_no_process_outlives_the_sweep(trace: str, tmp_path: Path, how: str) -> None:
     """The trace is a pipe, new for each reader: a worker that has opened it waits there, at work, until it is ended."""
     pipe, text = tmp_path / "pipe", Path(trace).read_bytes()

@@ -48,7 +48,7 @@ class EngineConfig:
     reuse: bool = True
     partial_reuse: bool = True
     wait_for_reuse: bool = True  # a request may wait a step for a prefix that another is computing
-    share_pending: bool = True  # it uses what a step is computing of that, and waits only for what comes behind
+    share_pending: bool = True  # instead it uses what a step is computing of that, and waits only for the rest
     graphs: Graphs = (
         "auto"  # decoding steps of fixed sizes, as CUDA graphs; "on": on a CPU too, uncaptured; "off": none
     )
@@ -142,7 +142,8 @@ class EngineConfig:
         if self.snapshot_decoding is not None:
             every = -(-self.snapshot_decoding // self.block_size) * self.block_size
             groups = tuple(replace(one, snapshot_decoding=every) if one.current else one for one in groups)
-        shares = self.share_pending and computes_all and not any(one.current or one.cross for one in groups)
+        shares = self.share_pending and self.wait_for_reuse and computes_all
+        shares = shares and not any(one.current or one.cross for one in groups)
         return CacheConfig(
             tiers=tuple(tiers), block_size=self.block_size, groups=groups, max_sequences=self.max_sequences,
             max_length=self.max_length, max_chunk=self.longest_chunk, reuse=self.reuse,

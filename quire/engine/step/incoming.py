@@ -183,10 +183,12 @@ class Incoming:
         return mates
 
     def _newcomer(self, claim: Claim) -> _Mate:
-        """What others may wait for if this one comes in: its first part; where pages are shared, all behind that."""
+        """What others may wait for if this one comes in: its first part; where pages are shared, all behind that.
+        One with uncut tokens may compute a single token of it."""
         left = Span(claim.start, claim.prepared.end)
         part = _part(claim.prepared, left, self._config.longest_chunk)
-        if self._cache.config.share_pending and len(part) > 1:  # a step of single tokens reads and writes pages at once
+        alone = len(part) == 1 or claim.request.uncut  # a step of single tokens reads and writes pages at once
+        if self._cache.config.share_pending and not alone:
             return _Mate(None, claim.prepared, Span(part.end, left.end), part.end)
         return _Mate(None, claim.prepared, part)
 

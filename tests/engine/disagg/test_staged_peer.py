@@ -16,6 +16,7 @@ from quire.engine.sampling.params import Sampling  # noqa: E402
 from quire.tiers import ArenaTier  # noqa: E402
 from quire.transfer import CacheView, Key, Limits, StagedView  # noqa: E402
 
+from ...effort import slow  # noqa: E402
 from .. import families  # noqa: E402
 from ..reference import Reference, assert_same  # noqa: E402
 from ..steps import reference_of  # noqa: E402
@@ -54,11 +55,11 @@ def assert_same_over(there: Peer, here: Peer, reference: Reference) -> None:
     ("sides", "prompts"),
     [
         ("both", 1),
-        ("both", 4),
         ("there", 1),
         ("here", 4),
-        pytest.param("there", 4, marks=pytest.mark.slow),
-        pytest.param("here", 1, marks=pytest.mark.slow),
+        slow("both", 4),
+        slow("there", 4),
+        slow("here", 1),
     ],
 )
 def test_tokens_are_those_of_one_engine(name: str, sides: str, prompts: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from quire import Span  # noqa: E402
 from quire.engine.runner.engine import Engine  # noqa: E402
+from quire.engine.setup.submission import TokenPrompt  # noqa: E402
 from quire.engine.step.runs.branch import Run  # noqa: E402
 
 from ..memory.test_connector import Shelf  # noqa: E402
@@ -61,9 +63,20 @@ def test_who_gains_behind_this_step_waits(chunk: int, overlap: bool) -> None:
     assert steps <= more - overlap, "what is in flight need not be committed"
 
 
-def test_it_shares_without_waiting_where_nobody_may_wait() -> None:
+def test_where_nobody_may_wait_nothing_is_shared() -> None:
+    """Not all that a step computes can be shared: some would have to wait."""
     engine, runs, _ = together("llama", 2, wait_for_reuse=False)
-    assert [run.computed for run in runs] == [ALL, ALL - SHARED] and engine.scheduler.num_waits == 0
+    assert [run.computed for run in runs] == [ALL, ALL] and not engine.cache.config.share_pending
+
+
+def test_prompts_with_uncut_tokens_are_waited_for() -> None:
+    """Of one a step may compute a single token, up to such tokens."""
+    engine = open_engine("llama", 100)
+    prompt = TokenPrompt(words(0, LENGTH), [Span(20, 30)])
+    runs = [engine.submit(prompt, plain(ANSWER)) for _ in range(2)]
+    finish(engine)
+    assert engine.scheduler.num_waits and not pending(engine) and runs[1].reused == SHARED
+    assert_exact("llama", runs)
 
 
 def test_only_what_a_step_reaches_is_shared() -> None:
