@@ -21,14 +21,8 @@ def test_nothing_is_wrong_with_a_clean_log(number: int) -> None:
     assert judged.wrong == [], judged.world
 
 
-@pytest.mark.parametrize(
-    ("fault", "place"),
-    [("clock", 2), slow("hash in front", 0), ("examples in any order", None)],
-)
-def test_a_fault_has_its_place_and_the_gain_that_a_comparison_has(fault: str, place: int | None) -> None:
+@pytest.mark.parametrize("fault", ["clock", slow("hash in front"), "examples in any order"])
+def test_a_fault_has_its_place_and_the_gain_that_a_comparison_has(fault: str) -> None:
     judged, one, before, after = gain_of(fault, 2000, SMALL)
     assert one is not None and judged.named == [fault] and judged.wrong == []
     assert one.before == pytest.approx(before, abs=0.05) and one.after == pytest.approx(after, abs=0.08)
-    if place is not None:
-        planted = judged.world.place(fault)
-        assert planted is not None and one.token is not None and 0 <= one.token - planted <= place + 2

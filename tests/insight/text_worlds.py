@@ -29,6 +29,7 @@ STOCK = (
     "Best regards,",
 )
 PLAIN = Scope()
+CHANCE = 4  # tokens that are equal by chance, at most: hours, or a word
 KINDS = ("helpdesk", "coder", "search", "examples", "summaries", "evaluation", "mail")
 TEXT = {  # fault -> kinds that can have it, and what it may be called
     "clock": (("helpdesk", "coder", "examples", "evaluation", "mail"), {"changed"}),
@@ -241,14 +242,34 @@ class TextWorld:
         for line, (letter, tokens) in enumerate(zip(self.letters, self.tokens, strict=True), 1):
             yield LoggedPrompt(tokens, letter.time, letter.scope, None, line)
 
-    def place(self, fault: str) -> int | None:
-        """The token at which it begins, if that is the same in each request."""
+    def places(self, fault: str) -> range | None:
+        """Tokens at which two prompts that have it can begin to differ; None: it has no place in a prompt."""
         service = self.services[self.faults[fault]]
-        before = {
-            "clock": "".join(["### Rules:\n", *service.system[: service.place]]) + "It is ",
-            "hash in front": "x-request: ",
-        }  # fmt: skip
-        return len(pieces(before[fault])) if fault in before else None
+        head = "".join(["### Rules:\n", *service.system])
+        tools = [json.dumps(tool) + "\n" for tool in service.tools[:2]]
+        before: dict[str, tuple[str, ...]] = {  # the text before the first and before the last of them
+            "clock": ("".join(["### Rules:\n", *service.system[: service.place]]) + "It is ",),
+            "hash in front": ("x-request: ",),
+            "id in tools": (head + tools[0] + tools[1].partition("string")[0],),
+            "tools in any order": (head + '{"name": "tool_',),
+            "examples in any order": (head + "Example: ",),
+            "blanks at line ends": ("### Rules:", head),
+            "two versions of the client": ("##",),
+            "sliding history": (head + "### User: ",),
+            "summary for history": (head, head + "So far: "),
+            "salt": ("",),
+            "adapter": ("",),
+            "blocks": (head + "Item: ",),
+        }
+        if fault not in before:
+            return None
+        first, last = (len(pieces(before[fault][end])) for end in (0, -1))
+        return range(first, last + CHANCE + 1)
+
+    def time_of(self, fault: str) -> tuple[float, float] | None:
+        """From when to when it was, if not always."""
+        times = [one.time for one in self.letters if one.service == self.faults[fault]]
+        return (min(times), max(times)) if fault == "batch" else None
 
 
 @st.composite

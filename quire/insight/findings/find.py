@@ -53,7 +53,7 @@ def find_findings(log: PromptLog, options: FindOptions, fetch: Fetch, place: Pla
         found += split_caches(log, window) + retries(log)
         found += floods(log, window, lost)
         found += large_blocks(log, lost, options.block_size, fetch)
-    found.sort(key=lambda one: -one.gain * one.requests)
+    found.sort(key=lambda one: -one.weight)
     return LogFindings(len(log), total, float(lost.hit_tokens.sum() / total), found)
 
 

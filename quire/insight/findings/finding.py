@@ -42,8 +42,18 @@ class Finding:
         }  # fmt: skip
 
     @property
+    def is_of_others(self) -> bool:
+        """Whether its gain is of the prompts that do not have the fault."""
+        return "others" in self.facts
+
+    @property
+    def weight(self) -> float:
+        """What mending it brings, of all prompts."""
+        return self.gain * float(self.facts.get("others", self.requests))
+
+    @property
     def gain(self) -> float:
-        """Of the application's prompt tokens."""
+        """Of the application's prompt tokens, or of the others'."""
         return self.after - self.before
 
 
