@@ -161,13 +161,20 @@ def replayed(world: World, which: Sequence[int], memory: int) -> Int64:
     cache, reuse = Cache(config), np.zeros(len(world.letters), np.int64)
     for number, (tokens, sender) in enumerate(zip(world.tokens, senders(world), strict=True)):
         if sender in which:
-            batch = cache.add_sequence_batch([Request(number, tokens)], token_budget=longest)
+            request = Request(number, tokens, scope=world.letters[number].scope)
+            batch = cache.add_sequence_batch([request], token_budget=longest)
             (sequence,) = batch.sequences
             reuse[number] = sequence.computed
             cache.finish(batch.plan)
             cache.commit(sequence)
             cache.release(sequence)
     return reuse
+
+
+def rate_of(world: World, which: Sequence[int], memory: int) -> float:
+    """The hit rate of these services alone."""
+    asked = sum(len(tokens) for tokens, sender in zip(world.tokens, senders(world), strict=True) if sender in which)
+    return int(replayed(world, which, memory).sum()) / asked
 
 
 def hit_rates(world: World, without: int, while_of: Finding | None) -> tuple[float, float]:
@@ -185,8 +192,7 @@ def hit_rates(world: World, without: int, while_of: Finding | None) -> tuple[flo
 
 def gain_of(fault: str, number: int, requests: int = REQUESTS) -> tuple[Judged, Finding | None, float, float]:
     """One log with one fault: what is said of it, and the hit rates that its requests have with and without it."""
-    judged, clean = judge(drawn((fault,), number, requests)), drawn((fault,), number, requests, False)
-    world = judged.world
+    judged = judge(world := drawn((fault,), number, requests))
     said = [one for one in found_in(world).findings if one.kind in FAULTS[fault]]
     one = said[0] if len(said) == 1 else None
     if fault in ("crawler", "batch"):
@@ -194,7 +200,8 @@ def gain_of(fault: str, number: int, requests: int = REQUESTS) -> tuple[Judged, 
     if fault == "blocks":
         size = 256 if one is None else one.facts["block_size"]
         return judged, one, reused(world, [0], 256), reused(world, [0], size)
-    return judged, one, reused(world, [0]), reused(clean, [0])
+    before, after = (rate_of(each, [0], world.memory) for each in (world, world.mended()))
+    return judged, one, before, after
 
 
 def fifteen() -> None:

@@ -63,7 +63,7 @@ class TextFaults:
             return None
         exact = differences_of(group.pairs, self._fetch)
         kind = _kind_of(group.change, exact)
-        before, after = self._gain(group, kind, exact.width)
+        before, after = self._gain(group, kind, exact)
         if after - before < self._least.gain:
             return None
         name = self._name_of(group.members)
@@ -83,7 +83,7 @@ class TextFaults:
         sure = at_least(count, group.looked)
         return count >= LEAST_AFFECTED * group.looked and (count >= self._least.pairs or sure >= SURE)
 
-    def _gain(self, group: Group, kind: str, width: int) -> tuple[float, float]:
+    def _gain(self, group: Group, kind: str, exact: Differences) -> tuple[float, float]:
         """Hit rates of the application's requests alone, in its share of the memory."""
         log = self._pairs.log
         middle = np.searchsorted(group.members, group.pairs[0].request)
@@ -92,7 +92,7 @@ class TextFaults:
         share = log.lengths[group.members].sum() / log.lengths.sum()
         capacity = int(max(self._capacity * share, 1))
         plain = [(log.chunks_of(request), log.sizes_of(request)) for request in chosen.tolist()]
-        mended = Repairs(self._pairs, kind, width).rows(chosen)
+        mended = Repairs(self._pairs, kind, exact.width, exact.middle).rows(chosen)
         rates = []
         for rows in (plain, mended):
             built = rows_of(rows, log.scopes[chosen])
