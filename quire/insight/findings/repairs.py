@@ -83,13 +83,15 @@ class Repairs:
         for run in aligned.kept:
             gap = start_of(aligned.mine_ends, run.mine) - start_of(aligned.mine_ends, place)
             other_gap = start_of(aligned.other_ends, run.other) - start_of(aligned.other_ends, there)
-            if max(gap, other_gap) > widest:
+            is_first = place == aligned.common
+            if max(gap, other_gap) > (widest if is_first else self._width + 4 * self._pairs.chunk):
                 break
             if not fresh:
                 front.append((ids[there : run.other], other_sizes[there : run.other]))
             elif other_gap > fresh:
                 front.append(piece(other_gap - fresh, *ids[there : run.other].tolist()))
-            if changed := min(self._width, gap):
+            # other places may be where prompts are new: then all but the ends of chunks is
+            if changed := min(gap, self._width if is_first else max(self._width, gap - 2 * self._pairs.chunk)):
                 behind.append(piece(changed, *mine[place : run.mine].tolist()))
             if other_changed := min(fresh, other_gap):
                 other_behind.append(piece(other_changed, *ids[there : run.other].tolist()))
