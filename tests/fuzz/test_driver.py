@@ -38,7 +38,7 @@ def test_many_operations(mix: str, seed: int) -> None:
 
 @pytest.mark.long
 def test_cold_worlds_reach_what_is_rare() -> None:
-    report = fuzz(18, available_stores(), cases(3_000, 20_000), "cold")
+    report = fuzz(23, available_stores(), cases(3_000, 20_000), "cold")
     rare = ("onboard", "exchange", "failed move", "claim set back", "admitted 30 calls after its claim")
     learned = ("ghost met", "order learned", "page aged", "released by a child", "compared in a colder tier")
     early = ("worth most copied early", "used too seldom to be copied")
@@ -46,7 +46,7 @@ def test_cold_worlds_reach_what_is_rare() -> None:
 
 
 def test_slow_worlds_reach_what_is_rare() -> None:
-    report = fuzz(19, available_stores(), 2_500, "slow")
+    report = fuzz(20, available_stores(), 2_500, "slow")
     late = ("background onboard", "background offload", "background plan finished", "background move failed")
     rare = ("prefetch refused", "prefetch cancelled", "prefetched pages")
     assert all(report.reached[what] for what in (*late, *rare, "pages restored")), report.reached
