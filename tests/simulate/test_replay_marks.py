@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -62,14 +63,16 @@ def test_a_replay_calls_interrupted_what_its_maker_had_seen(
     assert HEAD - 24 <= at["token"] <= HEAD and HEAD + STAMP <= at["again"] <= HEAD + 70
     assert at["requests"] >= 28 and at["of"] == 30
     page = tmp_path / "page.html"
+    assert main(["replay", str(path)]) == 0
+    screen = capsys.readouterr().out
     assert main(["replay", str(path), "--explain", "9", "--html", str(page)]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    assert "interrupted: equal again at" in capsys.readouterr().out, "the receipt of line 9, too"
     share = f"{100 * causes['interrupted'] / result['prompt_tokens']:.1f} %"
-    for words in (said, " ".join(page.read_text(encoding="utf-8").split())):
+    for text in (screen, page.read_text(encoding="utf-8")):
+        words = " ".join(text.split())
         assert f"interrupted (here before, behind other text) {share}" in words
         assert f"At least {share} stood in earlier prompts word for word" in words
         assert f"part near token {at['token']}" in words
-        assert "interrupted: equal again at" in words, "the receipt of line 9, too"
 
 
 def test_stats_say_it_and_are_silent_of_clean_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,7 +99,7 @@ def test_marks_move_new_tokens_and_no_others() -> None:
     names: tuple[Cause, ...] = ("new", "evicted", "short", "new", "forgotten")
     for _ in range(500):
         edges = sorted(draw.sample(range(1, 200), 6))
-        misses = tuple(Miss(draw.choice(names), start, stop) for start, stop in zip(edges[:-1], edges[1:], strict=True))
+        misses = tuple(Miss(draw.choice(names), start, stop) for start, stop in itertools.pairwise(edges))
         receipt = Receipt(edges[-1], edges[0], {}, misses)
         mark = Interruption(draw.randrange(150), draw.randrange(60), draw.randrange(1, 200))
         found = with_mark(receipt, mark)

@@ -91,12 +91,11 @@ def test_every_prompt_says_where_it_was_interrupted(tmp_path: Path) -> None:
     draw = np.random.default_rng(3).integers
     head, rules = draw(0, 9999, 3000).tolist(), draw(0, 9999, 400).tolist()
     others = [draw(0, 9999, 40).tolist() for _ in range(300)]
-    asked = [head + [1] + rules, *others, head + [2] + rules]
-    log = of_tokens(asked) + [{**line, "cache_salt": "theirs"} for line in of_tokens([head + [3] + rules])]
-    path, _ = made_of(tmp_path, log)
-    *before, mark, elsewhere = [line.get("interrupted") for line in lines_of(path)]
-    assert before == [None] * 301 and elsewhere is None
-    token, width, after = mark
+    log = of_tokens([[*head, 1, *rules], *others, [*head, 2, *rules], [*head, 3, *rules]])
+    path, _ = made_of(tmp_path, [*log[:-1], {**log[-1], "cache_salt": "theirs"}])
+    marks = [line.get("interrupted") for line in lines_of(path)]
+    assert [place for place, mark in enumerate(marks) if mark is not None] == [301]
+    token, width, after = marks[301] or (0, 0, 0)
     assert 2940 < token <= 3000 < token + width <= 3061 and token + width + after == 3401
 
 

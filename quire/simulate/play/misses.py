@@ -37,19 +37,21 @@ class MissTally:
                 self._groups[miss.cause, receipt.groups[miss.group]] += miss.num_tokens
             if miss.cause == "new" and (miss.start in self._parted or len(self._parted) < MOST_PLACES):
                 self._parted[miss.start] += 1
-        self._note_interruption(receipt)
-        if request.interrupted is not None:
-            self._marked += 1
-            self._equal_after += request.interrupted.equal_after
+        self._note_interruption(request, receipt)
         if request.number == self._watched:
             self._explained = {"request": request.number, "line": request.line, "seconds": round(now, 3)}
             self._explained["text"] = explanation(receipt)
 
-    def _note_interruption(self, receipt: Receipt) -> None:
-        """Where a prompt was interrupted first."""
-        first = next((miss for miss in receipt.misses if miss.cause == "interrupted"), None)
-        if first is not None and (len(self._again) < MOST_PLACES or (first.parted, first.start) in self._again):
-            self._again[first.parted, first.start] += 1
+    def _note_interruption(self, request: TraceRequest, receipt: Receipt) -> None:
+        """Where a prompt was interrupted first; one with a mark where that says, whatever blocks its text was in."""
+        first, mark = next((miss for miss in receipt.misses if miss.cause == "interrupted"), None), request.interrupted
+        if first is not None:
+            place = (first.parted if mark is None else mark.position, first.start)
+            if len(self._again) < MOST_PLACES or place in self._again:
+                self._again[place] += 1
+        if mark is not None:
+            self._marked += 1
+            self._equal_after += mark.equal_after
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; empty when nothing was explained."""
