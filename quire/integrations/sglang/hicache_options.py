@@ -69,7 +69,7 @@ def model_facts(config: Any, args: Any, namespace: str) -> dict[str, Any]:
 
     SGLang's keys say which tokens, adapter (`extra_key`) and salt a page is of, and nothing of this.
     """
-    said = {name: getattr(args, name, None) for name in (*SAID, *FILES, *DRAFT, "revision")}
+    said: dict[str, Any] = {name: getattr(args, name, None) for name in (*SAID, *FILES, *DRAFT, "revision")}
     if args is None and not namespace:
         raise _unnamed(config.model_name or "", "SGLang does not say how it uses its weights")
     model = getattr(args, "model_path", None) or config.model_name or ""

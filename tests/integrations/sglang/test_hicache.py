@@ -121,7 +121,10 @@ def arguments(model: Path | str, **more: Any) -> Any:
 
 def test_the_same_weights_used_in_another_way_have_another_print(tmp_path: Path) -> None:
     pool = SimpleNamespace(dtype="bf16", layout="page_first", page_size=4)
-    act = lambda args: pool_print(config(), "kv", pool, 8, model_facts(config(), args, ""))  # noqa: E731
+
+    def act(args: Any) -> bytes:
+        return pool_print(config(), "kv", pool, 8, model_facts(config(), args, ""))
+
     model, draft, scales = tmp_path / "model", tmp_path / "draft", tmp_path / "scales.json"
     for folder in (model, draft):
         folder.mkdir()
