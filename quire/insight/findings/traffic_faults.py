@@ -113,11 +113,11 @@ def retries(log: PromptLog, window: Window) -> list[Finding]:
     if count < max(LEAST_RETRIES, LEAST_SHARE_AGAIN * len(log)):
         return []
     between = float(np.median(gaps[sent]))
-    which = np.sort(order[1:][sent])
+    which = np.sort(order[1:][sent]).astype(np.int64)
     tokens, computed = int(log.lengths[which].sum()), _computed_again(log, window, which)
     text = (
         f"{count:,} requests were sent before, word for word, half of them at most {between:.3g} s after the try "
-        f"before: a client that gives up and asks again. {tokens:,} prompt tokens, and their answers, were asked again; "
+        f"before: a client that gives up too soon. {tokens:,} prompt tokens, and their answers, were asked again: "
         + (f"about {computed:,} of them were computed again." if computed else "the cache still had these prompts.")
     )
     share = count / len(log)
