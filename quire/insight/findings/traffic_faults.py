@@ -113,8 +113,8 @@ def retries(log: PromptLog, window: Window) -> list[Finding]:
     if count < max(LEAST_RETRIES, LEAST_SHARE_AGAIN * len(log)):
         return []
     between = float(np.median(gaps[sent]))
-    which = np.sort(order[1:][sent]).astype(np.int64)
-    tokens, computed = int(log.lengths[which].sum()), _computed_again(log, window, which)
+    sent_again: Int64 = np.sort(order[1:][sent]).astype(np.int64)
+    tokens, computed = int(log.lengths[sent_again].sum()), _computed_again(log, window, sent_again)
     text = (
         f"{count:,} requests were sent before, word for word, half of them at most {between:.3g} s after the try "
         f"before: a client that gives up too soon. {tokens:,} prompt tokens, and their answers, were asked again: "
@@ -128,8 +128,8 @@ def retries(log: PromptLog, window: Window) -> list[Finding]:
     return [
         Finding(
             "retries", text, "Raise the client's timeout above the slowest answers, and wait longer before each try.",
-            share, 1.0, 0.0, 0.0, at_least(count, int(again.sum())), name_of(log, log.names[which]), None, None,
-            tuple(log.lines[which[:3], 0].tolist()), tokens, facts, computed / max(int(log.lengths.sum()), 1),
+            share, 1.0, 0.0, 0.0, at_least(count, int(again.sum())), name_of(log, log.names[sent_again]), None, None,
+            tuple(log.lines[sent_again[:3], 0].tolist()), tokens, facts, computed / max(int(log.lengths.sum()), 1),
         )
     ]  # fmt: skip
 
