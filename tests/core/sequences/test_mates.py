@@ -474,7 +474,8 @@ def test_a_part_of_less_than_a_block_is_not_waited_for(store: StoreName) -> None
 
 def test_a_claim_behind_a_part_is_refused_as_any_other(store: StoreName) -> None:
     """Its tokens and its slots are counted with what it shares."""
-    for options, reason in (({"token_budget": 53}, "tokens"), ({}, "slots")):
+    cases: tuple[tuple[dict[str, Any], str], ...] = (({"token_budget": 53}, "tokens"), ({}, "slots"))
+    for options, reason in cases:
         cache = sharing(store, slots=32 if options else 26)
         one = under_way(cache, 101, 48)
         batch = cache.add_sequence_batch([begins("b", 101), begins("c", 101)], continuing=[one], **options)
