@@ -91,6 +91,8 @@ class Engine:
         self.deadlines = open_deadlines(self.cache, config, self.scheduler, self.pages.mover, clock)
         self._live = LiveRuns(self.scheduler, self.connector_side, clock)
         self.runs, self._live.deadlines = self._live.inside, self.deadlines
+        if self.incidents is not None:
+            self.incidents.num_waiting = self.runs.__len__
         self.outcomes = OutcomeLoop(self.cache, self.scheduler.queues, self._live, self.forks, model.eos_ids)
         parts, overlap = (self.scheduler, self.advance, self.outcomes), config.overlaps_on(model.device.type)
         self.in_flight = StepsInFlight(self.cache, self.pages, *parts, clock=clock, overlap=overlap)

@@ -21,19 +21,19 @@ class FolderLock:
     """Taken from construction to `close`; StateError, which names the holder, where another process has it.
 
     `look`: for a caller that only reads, beside others that do; it makes and writes nothing, so where no process has
-    ever had the folder there is nothing to take.
+    ever had the folder there is nothing to take. `name`: of its file, where a folder is used for several things.
     """
 
-    def __init__(self, folder: Path, look: bool = False) -> None:
+    def __init__(self, folder: Path, look: bool = False, name: str = LOCK_NAME) -> None:
         self._fd = -1
         self._ours = not look  # what it says
         flags = os.O_RDONLY if look else os.O_RDWR | os.O_CREAT
         try:
-            fd = os.open(folder / LOCK_NAME, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+            fd = os.open(folder / name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             if look and isinstance(error, FileNotFoundError):
                 return
-            cure = f"make room, or see to its file {LOCK_NAME!r} and who may write there"
+            cure = f"make room, or see to its file {name!r} and who may write there"
             raise StateError(say(f"folder {str(folder)!r}", f"it cannot be locked: {reason(error)}", cure)) from error
         try:
             _take(fd, folder, fcntl.LOCK_SH if look else fcntl.LOCK_EX)
