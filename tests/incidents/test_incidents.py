@@ -257,7 +257,7 @@ def test_a_call_that_raises_each_step_is_written_once_and_another_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    cache, incidents = made(tmp_path, clock)
+    cache, incidents = made(tmp_path, clock, lines=Lines(hang=None))
     served(cache, "a", 0)
 
     def broken(*_: object) -> None:
