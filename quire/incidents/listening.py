@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from quire.core.records.errors import StateError, say
-from quire.tiers.folder_lock import FolderLock
+from quire.tiers.process import FolderLock
 
 PID, LOCK = "pid", "incidents.lock"
 TRIES, PAUSE = 20, 0.05  # of the server's lock: whoever looks whether it is held has it for a moment

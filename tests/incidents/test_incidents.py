@@ -19,7 +19,7 @@ from quire import BrokenInvariant, Cache, CacheConfig, InputError, Request, Span
 from quire.cli.main import main
 from quire.core.colder_tiers import registry_of
 from quire.incidents import IncidentPlayer, Incidents, Lines, LoosePlayer, load
-from quire.tiers.folder_lock import FolderLock
+from quire.tiers.process import FolderLock
 from tests.incidents.lives import state_of
 
 CONFIG = CacheConfig([TierConfig("device", 12)], 4, max_sequences=8, max_length=64)

@@ -35,8 +35,7 @@ from quire.tiers.disk.pages.tier import DiskIO, DiskTier
 from quire.tiers.disk.ranks.rank import DiskRank
 from quire.tiers.disk.ranks.ranked_tier import RankedTier
 from quire.tiers.disk.space import DiskLimits, check_slots_index, check_space, slots_once
-from quire.tiers.folder_lock import FolderLock, reason
-from quire.tiers.process import check_process
+from quire.tiers.process import FolderLock, check_process, reason
 
 _log = logging.getLogger("quire.tiers")
 VERIFY_AT_ONCE = 1024  # pages

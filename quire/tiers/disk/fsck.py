@@ -26,7 +26,7 @@ from quire.tiers.disk.log.read_manifest import NAME, ReadManifest, read_manifest
 from quire.tiers.disk.pages.slots import WRONG, Failed, SlotFile, page_file
 from quire.tiers.disk.ranks.rank import rank_folders
 from quire.tiers.disk.ranks.ranked_tier import whole_sums
-from quire.tiers.folder_lock import LOCK_NAME, FolderLock, reason
+from quire.tiers.process import LOCK_NAME, FolderLock, reason
 
 Tick = Callable[[int, int], None]  # pages looked at, of how many
 AT_ONCE = 4096  # pages whose results are kept at a time

@@ -16,7 +16,7 @@ from quire.tiers.disk.fsck import examine, model_folders
 from quire.tiers.disk.keep.scrub import Scrubber
 from quire.tiers.disk.log.manifest import NEW_NAME
 from quire.tiers.disk.log.read_manifest import NAME
-from quire.tiers.folder_lock import LOCK_NAME
+from quire.tiers.process import LOCK_NAME
 
 from .test_folder import CHAIN, PAGES, opened, stored
 from .test_tier import flip

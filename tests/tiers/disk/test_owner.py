@@ -9,7 +9,7 @@ import pytest
 
 from quire import InputError, QuireError, StateError
 from quire.tiers.disk.calls.owner import model_folder
-from quire.tiers.folder_lock import LOCK_NAME, FolderLock
+from quire.tiers.process import LOCK_NAME, FolderLock
 
 from ...full_disk import full_disk
 from .test_folder import CHAIN, PAGES, opened, stored

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes
-from quire.tiers.folder_lock import reason
+from quire.tiers.process import reason
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600  # prompts are in there: no other user reads them
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

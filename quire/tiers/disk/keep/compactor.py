@@ -8,7 +8,7 @@ from threading import Thread
 from quire.tiers.disk.folder import DiskFolder
 from quire.tiers.disk.keep.disk_health import DiskHealth
 from quire.tiers.disk.log.manifest import DamagedLog
-from quire.tiers.folder_lock import reason
+from quire.tiers.process import reason
 
 _log = logging.getLogger("quire.tiers")
 

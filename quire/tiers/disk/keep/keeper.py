@@ -32,7 +32,7 @@ from quire.tiers.disk.keep.scrub import Scrubber
 from quire.tiers.disk.keep.upkeep import Upkeep
 from quire.tiers.disk.log.manifest import EMPTY
 from quire.tiers.disk.pages.slots import Failed
-from quire.tiers.folder_lock import reason
+from quire.tiers.process import reason
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from quire.tiers.disk.keyed.key_blocks import MOST_KEY_BYTES, ROOT, came, freed,
 from quire.tiers.disk.keyed.key_place import THERE, Still
 from quire.tiers.disk.log.manifest import EMPTY, DamagedLog
 from quire.tiers.disk.pages.slots import Gone, NoVerdict
-from quire.tiers.folder_lock import reason
+from quire.tiers.process import reason
 
 _log = logging.getLogger("quire.tiers")
 KEY_INDEX = 700  # bytes of memory per page, at most: key, slot, checksum, uses, eight ghosts

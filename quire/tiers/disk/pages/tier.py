@@ -20,8 +20,7 @@ from quire.tiers.base import Bytes, TierError, TierInfo, check_call, check_disti
 from quire.tiers.disk.calls.files import REAL_FILES, File, Files
 from quire.tiers.disk.calls.workers import DiskJob, Workers
 from quire.tiers.disk.pages.slots import Failed, SlotFile, Sums, Unanswered, page_file
-from quire.tiers.folder_lock import reason
-from quire.tiers.process import check_process
+from quire.tiers.process import check_process, reason
 
 CLOSED = Unanswered("the tier was closed meanwhile")
 HANGS = Unanswered("an earlier write to it hangs in the disk")

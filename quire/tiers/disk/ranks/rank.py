@@ -22,8 +22,8 @@ from quire.tiers.disk.calls.files import REAL_FILES, Files, make_folder
 from quire.tiers.disk.calls.owner import model_folder
 from quire.tiers.disk.pages.slots import Failed, NoVerdict, Sums, Unanswered
 from quire.tiers.disk.pages.tier import DiskIO, DiskTier
-from quire.tiers.folder_lock import FolderLock, reason
 from quire.tiers.mover import Mover
+from quire.tiers.process import FolderLock, reason
 
 Slots = NDArray[np.int32]
 
