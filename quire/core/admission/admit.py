@@ -85,14 +85,23 @@ def admit_batch(
     if registry.open_prefetches:
         end_prefetches(registry.open_prefetches, [claim.prepared for claim in promises])
     end_promises(promises)
-    for store, place, learner in registry.learners if sequences else ():
-        if store.is_due(place):
-            learn(store, place, learner)
-    if len(sequences) < len(asked):
-        registry.waiting.keep([claim.prepared for claim in asked])
+    if sequences and registry.learners:
+        _learn_where_due(registry)
+    _keep_waiting(registry, asked, len(sequences))
     if others or out or unfit:
         refused = _in_order(others + _slot_refusals(setup, out, lacked), refused) + unfit
     return Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted, snapshots=snapshots)
+
+
+def _keep_waiting(registry: Registry, asked: list[Promise], num_admitted: int) -> None:
+    if num_admitted < len(asked):
+        registry.waiting.keep([claim.prepared for claim in asked])
+
+
+def _learn_where_due(registry: Registry) -> None:
+    for store, place, learner in registry.learners:
+        if store.is_due(place):
+            learn(store, place, learner)
 
 
 def _continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, ...]) -> Batch:
