@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from quire.serve import ServeSettings, Service
 
 SHARED = "QUIRE_SHARED"  # in the environment, where a password is in no list of processes
-USUAL_ORDER = "auto (the default) is adaptive where all layers are full attention, else lru"
+USUAL_ORDER = "auto (the default) is adaptive, but lru where windows or states have their own pools"
 FIRST = (
     "--model", "--device", "--device-memory", "--host-memory", "--host", "--port", "--model-name", "--max-length",
     "--max-requests", "--api-key-file", "--disk", "--disk-bytes", "--shared", "--replicas", "--record",

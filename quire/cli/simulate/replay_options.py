@@ -62,7 +62,7 @@ def _add_cache(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--block-size", type=int, default=_DEFAULT.block_size, metavar="N", help="(default %(default)s)")
     group.add_argument(
         "--eviction", choices=(*get_args(Eviction), *RENAMED), default=_DEFAULT.eviction,
-        help="auto (the default) is adaptive where all layers are full attention, else lru",
+        help="auto (the default) is adaptive, but lru for shapes of several groups",
     )  # fmt: skip
     group.add_argument(
         "--eviction-cost", choices=get_args(EvictionCost), default=_DEFAULT.eviction_cost,
