@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from quire import BrokenInvariant, Cache, CacheConfig, InputError, Request, Span, StateError, TierConfig, check
+from quire import (
+    BrokenInvariant,
+    Cache,
+    CacheConfig,
+    InputError,
+    LayerGroup,
+    Request,
+    Span,
+    StateError,
+    TierConfig,
+    check,
+)
 from quire.cli.main import main
 from quire.core.colder_tiers import registry_of
 from quire.incidents import IncidentPlayer, Incidents, Lines, LoosePlayer, load
@@ -57,6 +70,22 @@ def test_a_saved_file_plays_to_the_state_it_was_saved_in(tmp_path: Path) -> None
     player = IncidentPlayer(load(incidents.save("why not")))
     player.run()
     assert state_of(player.cache) == state_of(cache) and player.incident.reason == "why not"
+
+
+def test_a_file_has_the_order_that_its_cache_had(tmp_path: Path) -> None:
+    """Also where a later version chooses another; older files say "auto", which was LRU with windows."""
+    groups = (LayerGroup("full", pool="kv"), LayerGroup("local", window=8, pool="kv"))
+    cache = Cache(
+        replace(CONFIG, groups=groups), watchers=[incidents := Incidents(tmp_path, thread=False, apart=False)]
+    )
+    assert cache.config.eviction == "auto" and cache.config.order == "adaptive"
+    path = incidents.save("why not")
+    assert load(path).config.eviction == "adaptive"
+    header, *lines = gzip.decompress(path.read_bytes()).splitlines()
+    header = header.replace(b'"eviction":"adaptive"', b'"eviction":"auto"')
+    old = tmp_path / "old.gz"
+    old.write_bytes(gzip.compress(b"\n".join([header, *lines]) + b"\n"))
+    assert b'"auto"' in header and load(old).config.eviction == "lru"
 
 
 def test_what_is_refused_is_refused_as_ever_and_not_kept(tmp_path: Path) -> None:
