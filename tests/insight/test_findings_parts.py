@@ -293,3 +293,16 @@ def test_new_text_before_a_closing_line_is_not_mended_away() -> None:
     (one,) = found_among(prompts)
     assert one.kind == "changed" and one.token == 0 and one.before == 0
     assert 0.65 < one.after < 59 / 60 * 400 / 523
+
+
+def test_a_memory_of_less_than_two_prompts_is_too_small() -> None:
+    """Three talks in turn: each turn finds the one before it where all three are kept."""
+    talks = [words(1000) for _ in range(3)]
+    prompts = [np.concatenate([talks[turn % 3], words(40)]) for turn in range(30)]
+    log = log_of(prompts)
+    for memory, kinds in ((1500, ["memory"]), (2100, []), (4000, [])):
+        found = find_findings(log, FindOptions(memory), lambda _: {}, lambda *_: None).findings
+        assert [one.kind for one in found] == kinds
+        for one in found:
+            assert one.before == 0 and one.after == pytest.approx(27 * 1000 / (30 * 1040), abs=0.02)
+            assert one.facts["memory_tokens"] == 6000

@@ -15,6 +15,7 @@ from quire.insight.findings.pairs import Pairs
 from quire.insight.findings.prompt_rows.lost_text import LostText, find_lost
 from quire.insight.findings.prompt_rows.prompt_log import PromptLog
 from quire.insight.findings.prompt_rows.window import Window
+from quire.insight.findings.small_memory import small_memory
 from quire.insight.findings.text_faults import TextFaults
 from quire.insight.findings.traffic_faults import retries, split_caches
 
@@ -52,7 +53,7 @@ def find_findings(log: PromptLog, options: FindOptions, fetch: Fetch, place: Pla
         window = Window(log, options.memory_tokens, log.lengths - lost.used_tokens)
         found += split_caches(log, window) + retries(log, window)
         found += floods(log, window, lost)
-        found += large_blocks(log, lost, options.block_size, fetch)
+        found += large_blocks(log, lost, options.block_size, fetch) + small_memory(window)
     found.sort(key=lambda one: -one.weight)
     return LogFindings(len(log), total, float(lost.hit_tokens.sum() / total), found)
 
