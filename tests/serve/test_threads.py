@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,9 @@ def serving_all(folder: Path) -> Any:
     return serving(sizes=sizes, outside=outside)
 
 
-SERVING = {  # where the thread of each part is that requests depend on
+SERVING: dict[
+    str, Callable[[Any], tuple[Any, str, str]]
+] = {  # where the thread of each part is that requests depend on
     "mover": lambda llm: (llm.loop.engine.pages.mover, "_thread", "its thread has ended"),
     "publisher": lambda llm: (llm.publisher, "_thread", "its thread has ended"),
     "disk": lambda llm: (llm.disk._thread, "_thread", "its thread has ended"),
@@ -121,7 +124,7 @@ SERVING = {  # where the thread of each part is that requests depend on
     "store": lambda llm: (llm.shared._fetchers, "_threads", "1 of its threads have ended"),
     "store sender": lambda llm: (llm.shared._senders, "_threads", "1 of its threads have ended"),
 }
-LOOKING_ON = {
+LOOKING_ON: dict[str, Callable[[Any], Any]] = {
     "trace": lambda llm: llm.loop.engine.recorder, "regret": lambda llm: llm.watched,
     "incidents": lambda llm: llm.loop.engine.incidents, "bills": lambda llm: llm.loop.engine.bills._saver,
     "scrub": lambda llm: llm.disk.scrubber,
