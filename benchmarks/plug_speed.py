@@ -4,8 +4,8 @@
     PYTHONPATH=. .venv/bin/python benchmarks/plug_speed.py --folder /mnt/nvme/test
 
 Pages are stored in jobs of 16 and loaded back, by the calls that the engine makes, twice each and in turn. `durable`
-counts a sync of all that was written; `load` is past the memory of the system. `busy`: beside a thread that
-computes in Python without a pause, as an engine's scheduler does while a request waits for its pages. `disk` is one thread that
+counts a sync of all that was written; `load` is past the memory of the system. `busy`: beside a thread that computes
+in Python without a pause, as an engine's scheduler does while a request waits for its pages. `disk` is one thread that
 writes, syncs and reads one file. Each engine runs in a process of its own; one whose package is not there is left out.
 """
 

@@ -22,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.tiers.base import Bytes
-from quire.tiers.disk.calls.files import MAX_PARTS, File, read_all, reason, write_some
+from quire.tiers.disk.calls.files import MAX_PARTS, File, read_all, write_some
 from quire.tiers.disk.calls.workers import DiskJob, copy
 from quire.tiers.disk.pages.checksum import checksum, running
+from quire.tiers.process import reason
 
 ALIGNMENT = 4096
 RUN_BYTES = 4 << 20  # of one call at most, and so of the thread's buffer
