@@ -56,7 +56,7 @@ def test_lines_on_the_command_line() -> None:
 def test_lines_without_a_folder_are_refused() -> None:
     options = Namespace(
         max_requests=4, eviction="auto", eviction_cost="tokens", scheduling="fair", granted=(), max_length=None,
-        receipt_chunks=0, overlap=None, enforce_eager=False, deadlines=None, bills=None,
+        receipt_chunks=0, overlap=None, share_pending=True, enforce_eager=False, deadlines=None, bills=None,
         incidents=None, incident_at="hang=5",
     )  # fmt: skip
     with pytest.raises(InputError, match="no incidents are kept"):
