@@ -106,4 +106,7 @@ def _restart_on_hangup(fleet: RayFleet, tell: Callable[[str], None]) -> None:
         else:
             tell("all replicas are new")
 
-    signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=restart, daemon=True).start())
+    def hear(*_: object) -> None:
+        threading.Thread(target=restart, name="quire-restart", daemon=True).start()
+
+    signal.signal(signal.SIGHUP, hear)
