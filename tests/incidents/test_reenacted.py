@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
 import sys
 import urllib.request
 from dataclasses import replace
@@ -21,15 +22,29 @@ from quire.cli.main import main
 from quire.incidents import IncidentPlayer, LoosePlayer, load
 from quire.incidents.play.findings import find_out
 from quire.incidents.play.waiting_line import Order, WaitingLine
-from tests.incidents.reenacted import leaked_holds, lost_hits, starved
+from tests.incidents.reenacted import EXAMPLE, leaked_holds, lost_hits, starved
 from tests.waits import until
 
+PAGE = EXAMPLE.parents[1] / "docs" / "incidents.md"
 HELD = 2  # a state of slots on the live page
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(["incident", *words]) == 0
     return capsys.readouterr().out
+
+
+def test_a_reader_of_the_docs_makes_the_files_and_is_shown_what_they_show(tmp_path: Path) -> None:
+    """The commands of docs/incidents.md, as they stand there, and what it says that they print."""
+    made = subprocess.run([sys.executable, str(EXAMPLE)], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert made.stdout.split() == [f"build/incidents/{name}.incident.gz" for name in ("leak", "starved", "fewer-hits")]
+    page = PAGE.read_text(encoding="utf-8")
+    shown = re.findall(r"```console\n\$ (quire incident .*)\n([^`]*)```", page)
+    assert len(shown) == 3 and "python examples/incidents.py" in page
+    for command, told in shown:
+        words = [sys.executable, "-m", "quire.cli", *command.split()[1:]]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert told in done.stdout, command
 
 
 def test_holds_that_were_never_given_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
