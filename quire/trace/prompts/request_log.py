@@ -30,6 +30,7 @@ from quire.trace.prompts.fields import (
     session_of,
 )  # fmt: skip
 from quire.trace.read.lines import LONGEST, Wrong
+from quire.trace.read.not_a_trace import session_cure
 from quire.trace.record.trace_writer import is_reason
 from quire.trace.units import Int32, shown
 
@@ -78,7 +79,8 @@ class RequestLog:
         """One line; raises Wrong."""
         body = body_of(fields)
         if body is None:
-            raise Wrong("it has neither messages nor a prompt", "see what logs can be read in docs/trace.md")
+            cure = session_cure(fields) or "see what logs can be read in docs/trace.md"
+            raise Wrong("it has neither messages nor a prompt", cure)
         prompts, time = _prompts(body), self.times.read(fields)
         scope, name = self._scope(fields, body), name_of(fields, body, self._name_fields)
         if self._prompts_only:
@@ -107,6 +109,8 @@ def _named(value: Any) -> str | None:
 
 
 def _prompts(body: Fields) -> list[str | list[int] | Int32 | Talk]:
+    if body.get("prompt_token_ids") is not None:  # what became of it, so no tokenizer is needed
+        return _plain(body["prompt_token_ids"])
     if body.get("messages") is not None:
         return [_talk(body["messages"], body)]
     if body.get("prompt") is not None:
