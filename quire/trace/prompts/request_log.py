@@ -30,7 +30,6 @@ from quire.trace.prompts.fields import (
     session_of,
 )  # fmt: skip
 from quire.trace.read.lines import LONGEST, Wrong
-from quire.trace.read.not_a_trace import session_cure
 from quire.trace.record.trace_writer import is_reason
 from quire.trace.units import Int32, shown
 
@@ -79,8 +78,7 @@ class RequestLog:
         """One line; raises Wrong."""
         body = body_of(fields)
         if body is None:
-            cure = session_cure(fields) or "see what logs can be read in docs/trace.md"
-            raise Wrong("it has neither messages nor a prompt", cure)
+            raise Wrong("it has neither messages nor a prompt", "see what logs can be read in docs/trace.md")
         prompts, time = _prompts(body), self.times.read(fields)
         scope, name = self._scope(fields, body), name_of(fields, body, self._name_fields)
         if self._prompts_only:
