@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quire.cli.arguments import CommandParser
+from quire.cli.arguments import CommandParser, not_negative
 from quire.cli.main import run_act
 from quire.core.admission.batch import Batch
 from quire.core.check import check
@@ -60,8 +60,21 @@ def _parser() -> ArgumentParser:
     add("--store", choices=["auto", "twin", "compiled"], default="auto", help="default: the fastest available")
     add("--page", type=int, metavar="PORT", nargs="?", const=0, help="the live page beside it (0, the default: any)")
     add("--step", action="store_true", help="wait for Enter after each step of the engine")
-    add("--speed", type=float, default=0.0, metavar="X", help="1: the recorded pace; 0 (default): as fast as possible")
-    add("--from", dest="first", type=float, default=0.0, metavar="S", help="skip --step and --speed until this second")
+    add(
+        "--speed",
+        type=not_negative,
+        default=0.0,
+        metavar="X",
+        help="1: the recorded pace; 0 (default): as fast as possible",
+    )
+    add(
+        "--from",
+        dest="first",
+        type=not_negative,
+        default=0.0,
+        metavar="S",
+        help="skip --step and --speed until this second",
+    )
     add("--check", type=int, default=0, metavar="N", help="check every invariant after every N calls")
     add("--what-if", action="append", default=[], metavar="CHANGES", help="other caches: device=x2,eviction=lru")
     add("--json", action="store_true", help="print the result as JSON")
