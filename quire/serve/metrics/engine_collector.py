@@ -21,9 +21,10 @@ from quire.serve.metrics.outer_metrics import disk_metrics, store_metrics, trans
 
 STATES = ("empty", "idle", "shadows", "held")
 PAGES = {  # of a layer group, since the beginning
-    "reused_full": "hit whole", "reused_partial": "hit in part", "missed": "computed", "onboarded": "read up",
-    "offloaded": "written down", "copied": "copied inside the device", "dropped": "evicted with their last copy",
-    "demoted": "whose device copy was given up", "grown": "for tokens behind a prompt",
+    "reused_full": "hit whole", "reused_partial": "hit in part", "reused_pending": "hit while a step computed them",
+    "missed": "computed", "onboarded": "read up", "offloaded": "written down", "copied": "copied inside the device",
+    "dropped": "evicted with their last copy", "demoted": "whose device copy was given up",
+    "grown": "for tokens behind a prompt",
     "copied_down": "copied to disk ahead of an eviction", "prefetched": "brought up from disk",
     "behind": "evicted before they were on disk", "superseded": "of text that its session has left behind",
 }  # fmt: skip
