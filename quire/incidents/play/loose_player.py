@@ -27,7 +27,7 @@ from quire.incidents.files.incident_file import Plain
 from quire.incidents.files.naming import in_rows, unpacked
 from quire.incidents.play.given import request_of, scope_of
 from quire.incidents.play.played_cache import PlayedClock
-from quire.incidents.play.waiting_line import Order, WaitingLine, WaitingRequest
+from quire.incidents.play.waiting_line import Order, WaitingLine, LooseRequest
 
 MOST_AT_ONCE = 64  # requests that are claimed in one step
 
@@ -141,7 +141,7 @@ class LoosePlayer:
                 self._commit_all([sequence])
                 self.cache.release(self._live.pop((number, 0)))
 
-    def _let_in(self, wanted: list[WaitingRequest], going: list[Sequence], now: float) -> list[WaitingRequest]:
+    def _let_in(self, wanted: list[LooseRequest], going: list[Sequence], now: float) -> list[LooseRequest]:
         """As many as there is room for; who was only behind one that there is none for."""
         batch = self.cache.add_sequence_batch([one.request for one in wanted], continuing=going)
         self._run(batch.plan)

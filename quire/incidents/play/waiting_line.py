@@ -16,7 +16,7 @@ from quire.core.records.request import Request
 Order = Literal["fcfs", "fits", "fair"]
 
 
-class WaitingRequest(NamedTuple):
+class LooseRequest(NamedTuple):
     """One of the line."""
 
     number: int
@@ -34,12 +34,12 @@ class WaitingLine:
 
     def __init__(self, order: Order) -> None:
         self.order = order
-        self.waiting: dict[int, WaitingRequest] = {}
+        self.waiting: dict[int, LooseRequest] = {}
         self._served: dict[Hashable, int] = {}  # prompt tokens, by tenant
 
     def enter(self, number: int, request: Request, now: float) -> None:
         """It waits from now on, if it does not already. A tenant that comes begins beside those that wait."""
-        one = WaitingRequest(number, request, now)
+        one = LooseRequest(number, request, now)
         if self.order == "fair" and one.tenant not in {other.tenant for other in self.waiting.values()}:
             least = min((self._served[other.tenant] for other in self.waiting.values()), default=0)
             self._served[one.tenant] = max(least, self._served.get(one.tenant, 0))
@@ -56,16 +56,16 @@ class WaitingLine:
             self._served[one.tenant] += len(one.request.tokens)
         return one.since
 
-    def first(self, count: int) -> list[WaitingRequest]:
+    def first(self, count: int) -> list[LooseRequest]:
         """Who goes next, so many at most."""
         if self.order != "fair":
             return list(self.waiting.values())[:count]
-        queues: dict[Hashable, list[WaitingRequest]] = {}
+        queues: dict[Hashable, list[LooseRequest]] = {}
         for one in reversed(self.waiting.values()):
             queues.setdefault(one.tenant, []).append(one)
         turns = [(self._served[tenant], some[-1].since, some[-1].number) for tenant, some in queues.items()]
         heapify(turns)
-        found: list[WaitingRequest] = []
+        found: list[LooseRequest] = []
         while turns and len(found) < count:
             served, _, number = heappop(turns)
             one = self.waiting[number]
