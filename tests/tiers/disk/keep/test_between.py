@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +21,7 @@ from quire.core.outside.prefetch import Prefetch
 from quire.core.records.groups import pools_of
 from quire.core.records.plan import Kind
 from quire.core.records.request import PLAIN
+from quire.core.sequences.setbacks import Finished
 from quire.tiers import ArenaTier, Bytes, Mover, PageLayout, Tier, TierError, TierInfo
 from quire.tiers.disk import DiskFolder, DiskIO, DiskKeeper, DiskLimits, KeeperPace
 from tests.effort import cases
@@ -96,7 +97,10 @@ class Lasting(Machine):
         slots = [self.cache.config.slots_of(-1, group) for group in range(len(groups))]
         limits = DiskLimits(pool_of=self.cache.config.pool_of)
         self.folder = DiskFolder(folder, FINGERPRINT, sizes, slots, io=DiskIO(1, 8, 600), limits=limits)
-        self.keeper = DiskKeeper(self.cache, self.folder, self.stops, layouts, pace=BY_HAND)
+        self.late = deque[Finished]()
+        self.keeper = DiskKeeper(
+            self.cache, self.folder, self.stops, layouts, pace=BY_HAND, on_setbacks=self.late.append
+        )
 
     def act(self, texts: list[Int32]) -> None:
         """A prompt from its admission to its end; now and then a page of the host is bad instead."""
@@ -111,8 +115,15 @@ class Lasting(Machine):
         for one in self.stops:
             one.meddle = act
 
+    def catch_up(self) -> None:
+        """Plans that follow from bad pages are run as those of a step."""
+        while self.late:
+            if (plan := self.late.popleft().plan) is not None:
+                self.carry(plan)
+
     def begin(self, tokens: Int32) -> Callable[[], bool]:
         """Let it in; what carries its plan, later."""
+        self.catch_up()
         batch = self.cache.add_sequence_batch([self.request(tokens)])
         self.seen.update({kind.name: batch.plan.count(kind) for kind in Kind})
         self.batch = batch
@@ -144,8 +155,9 @@ class Lasting(Machine):
             ]
         if places:
             group, slot = self.rng.choice(places)
-            self.cache.lose(group, [slot], tier=1)
+            self.late.append(self.cache.lose(group, [slot], tier=1))
             self.tiers[1].view(group)[slot] = 0xEE
+            self.catch_up()
             self.seen["spoilt"] += 1
 
     def bring(self, tokens: Int32) -> int:
@@ -158,6 +170,7 @@ class Lasting(Machine):
         return end
 
     def close(self) -> None:
+        self.catch_up()
         self.keeper.close()
         self.mover.close()
         assert not self.wrong, self.wrong
