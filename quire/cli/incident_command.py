@@ -6,8 +6,6 @@ was left open; `play` makes the same calls on a real cache, exactly, and with --
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 import time
 from argparse import ArgumentParser, Namespace
@@ -17,14 +15,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quire.cli.arguments import CommandParser
+from quire.cli.arguments import CommandParser, not_negative
 from quire.cli.main import run_act
 from quire.core.admission.batch import Batch
 from quire.core.check import check
 from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, StateError, say
 from quire.incidents.files.incident_file import Incident, load
-from quire.incidents.incidents import PID, SUFFIX
+from quire.incidents.incidents import SUFFIX
+from quire.incidents.listening import ask_to_save, is_listening
 from quire.incidents.play.findings import find_out
 from quire.incidents.play.loose_player import LoosePlayer, PlayOutcome
 from quire.incidents.play.player import IncidentPlayer
@@ -61,8 +60,21 @@ def _parser() -> ArgumentParser:
     add("--store", choices=["auto", "twin", "compiled"], default="auto", help="default: the fastest available")
     add("--page", type=int, metavar="PORT", nargs="?", const=0, help="the live page beside it (0, the default: any)")
     add("--step", action="store_true", help="wait for Enter after each step of the engine")
-    add("--speed", type=float, default=0.0, metavar="X", help="1: the recorded pace; 0 (default): as fast as possible")
-    add("--from", dest="first", type=float, default=0.0, metavar="S", help="skip --step and --speed until this second")
+    add(
+        "--speed",
+        type=not_negative,
+        default=0.0,
+        metavar="X",
+        help="1: the recorded pace; 0 (default): as fast as possible",
+    )
+    add(
+        "--from",
+        dest="first",
+        type=not_negative,
+        default=0.0,
+        metavar="S",
+        help="skip --step and --speed until this second",
+    )
     add("--check", type=int, default=0, metavar="N", help="check every invariant after every N calls")
     add("--what-if", action="append", default=[], metavar="CHANGES", help="other caches: device=x2,eviction=lru")
     add("--json", action="store_true", help="print the result as JSON")
@@ -73,22 +85,17 @@ def _parser() -> ArgumentParser:
 def _save(options: Namespace) -> int:
     folder = Path(options.folder)
     ask = f"saving an incident in {str(folder)!r}"
-    try:
-        pid = int((folder / PID).read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        raise StateError(say(ask, "no server keeps any there", "start it with --incidents FOLDER")) from None
-    before = set(folder.glob(f"*{SUFFIX}"))
-    try:
-        os.kill(pid, signal.SIGUSR2)
-    except (ProcessLookupError, PermissionError) as error:
-        raise StateError(say(ask, f"process {pid}: {error.strerror}", "start the server again")) from None
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        if new := set(folder.glob(f"*{SUFFIX}")) - before:
+    before = set(folder.glob(f"*-asked{SUFFIX}"))
+    pid = ask_to_save(folder, ask)
+    until, is_there = time.monotonic() + PATIENCE, True
+    while is_there and time.monotonic() < until:
+        is_there = is_listening(folder)  # looked at first: it may write and end
+        if new := set(folder.glob(f"*-asked{SUFFIX}")) - before:
             print(max(new))
             return 0
         time.sleep(0.1)
-    raise StateError(say(ask, f"process {pid} has written nothing", "read its log"))
+    fact = "has written nothing" if is_there else "ended before it wrote"
+    raise StateError(say(ask, f"process {pid} {fact}", "read its log"))
 
 
 def _show(options: Namespace) -> int:

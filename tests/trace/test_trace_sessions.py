@@ -86,11 +86,17 @@ def test_a_log_says_sessions_and_ends_in_many_places(tmp_path: Path) -> None:
     assert [one.session for one in named] == [None, None, None, KEY.session_id("3")]
 
 
-def test_every_compared_prompt_says_where_it_was_interrupted(tmp_path: Path) -> None:
-    long = list(range(100, 500))
-    log = of_tokens([[1, 2, 3, *long], [1, 9, 3, *long], [7, 7, 7]])
-    path, _ = made_of(tmp_path, log)
-    assert [line.get("interrupted") for line in lines_of(path)] == [None, [1, 1, 401], None]
+def test_every_prompt_says_where_it_was_interrupted(tmp_path: Path) -> None:
+    """However long ago the text was, wherever in the prompt, and in its scope only; places are those of chunks."""
+    draw = np.random.default_rng(3).integers
+    head, rules = draw(0, 9999, 3000).tolist(), draw(0, 9999, 400).tolist()
+    others = [draw(0, 9999, 40).tolist() for _ in range(300)]
+    log = of_tokens([[*head, 1, *rules], *others, [*head, 2, *rules], [*head, 3, *rules]])
+    path, _ = made_of(tmp_path, [*log[:-1], {**log[-1], "cache_salt": "theirs"}])
+    marks = [line.get("interrupted") for line in lines_of(path)]
+    assert [place for place, mark in enumerate(marks) if mark is not None] == [301]
+    token, width, after = marks[301] or (0, 0, 0)
+    assert 2940 < token <= 3000 < token + width <= 3061 and token + width + after == 3401
 
 
 def test_a_cache_records_whose_its_requests_were_and_when_they_come_back(tmp_path: Path) -> None:

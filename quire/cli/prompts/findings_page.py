@@ -25,7 +25,7 @@ def answer(found: LogFindings) -> str:
         return NONE
     count = len(found.findings)
     many = "1 finding" if count == 1 else f"{count} findings"
-    best = max(found.findings, key=lambda one: one.gain * one.requests)
+    best = max(found.findings, key=lambda one: one.weight if one.gain > 0 else -1.0)
     if best.gain <= 0:
         return f"{many}."
     which = "mending it" if count == 1 else "mending the largest"
@@ -52,12 +52,16 @@ def facts(one: Finding) -> list[tuple[str, str]]:
         whose = "the others' hit rate" if one.kind in OTHERS else "their hit rate"
         change = f"{share_text(one.before)} -> {share_text(one.after)}"
         rows.append(("Gain", f"{whose} {change}, replayed without the fault."))
+    if one.saved is not None:
+        text = f"{share_text(one.requests)} of the requests, with their answers"
+        text += f", and {share_text(one.saved)} of all prompt tokens" if one.saved else "; their prompts are cached"
+        rows.append(("Gain", f"{text} need not be computed." if one.saved else f"{text}."))
     lines = ", ".join(map(str, one.examples))
     return [*rows, ("Confidence", f"{one.confidence:.2f}. See lines {lines}.")]
 
 
 def _card(number: int, one: Finding) -> html.Markup:
-    rows = [row for row in facts(one) if row[0] != "Gain"]
+    rows = [row for row in facts(one) if row[0] != "Gain" or one.saved is not None]
     gain = "The others' hit rate" if one.kind in OTHERS else "Their hit rate"
     bars = [html.change(f"{gain}, replayed", one.before, one.after)] if one.gain > 0 else []
     return html.card([*bars, html.table([], rows, words=2)], f"{number}. {one.text}")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from quire import InputError
+from quire.cli.arguments import not_negative, positive
 from quire.core.records.errors import say, without_words
 
 if TYPE_CHECKING:
@@ -23,9 +24,11 @@ def add_fleet(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--replicas", type=int, metavar="N", help="engines behind this server, run by Ray Serve")
     add("--ray", metavar="ADDRESS", help="a running Ray cluster (auto, or host:port); default: one of this machine")
-    add("--replica-gpus", type=float, metavar="N", help="of each replica (default: 1 with --device cuda)")
+    add("--replica-gpus", type=not_negative, metavar="N", help="of each replica (default: 1 with --device cuda)")
     add("--max-queued", type=int, default=256, metavar="N", help="may wait for a replica; others get 429 (default 256)")
-    add("--route-seconds", type=float, default=30.0, metavar="S", help="until a replica takes a request (default 30)")
+    add(
+        "--route-seconds", type=positive, default=30.0, metavar="S", help="until a replica takes a request (default 30)"
+    )
     add("--worker-keys", nargs=2, metavar="FILE", help="CURVE: the replicas' secret key and public key, for events")
     add("--router-keys", nargs=2, metavar="FILE", help="CURVE: this server's secret key and public key")
 

@@ -17,7 +17,7 @@ from socket import socket
 from typing import TYPE_CHECKING, Any, get_args
 
 from quire import InputError, QuireError
-from quire.cli.arguments import CommandParser
+from quire.cli.arguments import CommandParser, finite, not_negative
 from quire.cli.model_options import add_model, note_printer, read_secret
 from quire.cli.serve.fleet_options import add_fleet, check_fleet
 from quire.core.records.config import Eviction
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from quire.serve import ServeSettings, Service
 
 SHARED = "QUIRE_SHARED"  # in the environment, where a password is in no list of processes
-USUAL_ORDER = "auto (the default) is adaptive where all layers are full attention, else lru"
+USUAL_ORDER = "auto (the default) is adaptive, but lru where windows or states have their own pools"
 FIRST = (
     "--model", "--device", "--device-memory", "--host-memory", "--host", "--port", "--model-name", "--max-length",
     "--max-requests", "--api-key-file", "--disk", "--disk-bytes", "--shared", "--replicas", "--record",
@@ -125,7 +125,7 @@ def _add_steps(parser: ArgumentParser) -> None:
     """Whose turn it is, and how steps run."""
     add = parser.add_argument
     add("--scheduling", choices=["fair", "fcfs"], default="fair", help="turns between tenants (default), or not")
-    add("--deadlines", type=float, metavar="Q", help="requests may have ttft_ms; so many bounds are kept: 0.95")
+    add("--deadlines", type=finite, metavar="Q", help="requests may have ttft_ms; so many bounds are kept: 0.95")
     ahead = "prepare a step while the one before computes (default: on GPUs)"
     add("--overlap", action=BooleanOptionalAction, help=ahead)
     add("--enforce-eager", action="store_true", help="no CUDA graphs for decoding steps")
@@ -140,7 +140,7 @@ def _add_outside(parser: ArgumentParser) -> None:
     add("--disk-bytes", default="0", metavar="SIZE", help="space for them, such as 200GB")
     add("--shared", metavar="STORE", help=f"a folder or redis://host:6379/0 that machines share; default: ${SHARED}")
     add("--prefill-peer", metavar="HOST:PORT", help="prompts are computed by a `quire prefill` there")
-    add("--patience", type=float, default=60.0, metavar="S", help="for a prompt to come from it (default 60)")
+    add("--patience", type=not_negative, default=60.0, metavar="S", help="for a prompt to come from it (default 60)")
     add("--secret-file", metavar="FILE", help="the secret of both sides; default: $QUIRE_SECRET")
     add("--link", choices=["tcp", "nixl"], default="tcp", help="how pages travel from it (default tcp)")
     add("--peer-tls", nargs=3, metavar="PEM", help="certificate, key, and authority to trust: encrypts the connection")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import get_args
 
 from quire import InputError, RetainRange
+from quire.cli.arguments import not_negative
 from quire.core.records.config import RENAMED, Eviction, EvictionCost
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
@@ -61,7 +62,7 @@ def _add_cache(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--block-size", type=int, default=_DEFAULT.block_size, metavar="N", help="(default %(default)s)")
     group.add_argument(
         "--eviction", choices=(*get_args(Eviction), *RENAMED), default=_DEFAULT.eviction,
-        help="auto (the default) is adaptive where all layers are full attention, else lru",
+        help="auto (the default) is adaptive, but lru for shapes of several groups",
     )  # fmt: skip
     group.add_argument(
         "--eviction-cost", choices=get_args(EvictionCost), default=_DEFAULT.eviction_cost,
@@ -89,12 +90,12 @@ def _add_slow(group: argparse._ArgumentGroup) -> None:
             group.add_argument(f"--{name}-{act}", metavar="BYTES/s", help=f"(default {rate / 1e9:g}GB/s)")
         group.add_argument(
             f"--{name}-latency",
-            type=float,
+            type=not_negative,
             metavar="MS",
             help=f"before a read begins (default {pace.latency * 1000:g})",
         )
     group.add_argument(
-        "--prefetch-wait", type=float, default=SlowPace().wait, metavar="S",
+        "--prefetch-wait", type=not_negative, default=SlowPace().wait, metavar="S",
         help="how long a request is passed over for its pages, at most (default %(default)s)",
     )  # fmt: skip
 

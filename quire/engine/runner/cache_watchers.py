@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
+
 from quire.engine.setup.engine_config import EngineConfig
 from quire.incidents.incidents import Incidents
 from quire.insight.bills import Bills
@@ -13,6 +15,12 @@ def incidents_of(config: EngineConfig) -> Incidents | None:
     if config.incidents is None:
         return None
     return Incidents(config.incidents, keep=config.incidents_keep, lines=config.incident_lines)
+
+
+def watch_runs(incidents: Incidents | None, runs: Sized) -> None:
+    """Runs that wait are work too: without a step they are a hang."""
+    if incidents is not None:
+        incidents.num_waiting = runs.__len__
 
 
 def bills_of(config: EngineConfig) -> Bills | None:

@@ -15,7 +15,7 @@ from quire.simulate.play.admission import AdmissionResult
 from quire.simulate.play.compute_cost import CostTally
 from quire.simulate.play.decoders import RunningRequest
 from quire.simulate.play.hints import HintCounts
-from quire.simulate.play.misses import MissTally
+from quire.simulate.play.misses import MissTally, with_mark
 from quire.simulate.play.series import Series
 from quire.simulate.play.timed_cache import NONE_MOVED, BytesMoved, TimedCache
 from quire.simulate.setup.engine_pace import NOTE
@@ -119,6 +119,7 @@ class Tally:
         self._reached[request.number] = start
         self._costs.add(start, request.length)
         if receipt is not None:
+            receipt = with_mark(receipt, request.interrupted)
             self._misses.add(now, request, receipt)
             for miss in receipt.misses:
                 self.series.miss(now, miss.cause, miss.num_tokens)

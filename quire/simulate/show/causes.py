@@ -8,7 +8,6 @@ from __future__ import annotations
 from quire.simulate.show.number_format import Json, count_text, share_text, shares_text
 
 SOME = 0.05  # of the prompt tokens: worth a word of its own
-MOST = 0.5
 CLOSE = 0.0005  # a share that is printed the same
 LIGHT_LOAD = 0.9  # of what the modelled engine can do
 
@@ -55,14 +54,18 @@ def _repeated(misses: Json, prompt: int) -> str:
         return ""
     same = at["requests"] / max(at["of"], 1)
     where = (
-        f" ({share_text(same, 0)} of the requests part at token {count_text(at['token'])} and are equal again at token "
-        f"{count_text(at['again'])})"
-        if same >= MOST
+        f" ({share_text(same, 0)} of the requests part near token {count_text(at['token'])}, most often equal again at "
+        f"token {count_text(at['again'])})"
+        if same >= SOME
         else ""
     )
+    marked = misses.get("marked_interrupted")
+    least = "At least " if marked else ""  # a mark names one piece of a prompt
+    by = " The trace's marks say so, which name one piece of each prompt." if marked else ""
     return (
-        f"{share_text(share)} stood in earlier prompts word for word, behind something that differs{where}: a time, a "
-        "date or an id in the system prompt? Put it behind what stays the same. `quire findings` says more of a log."
+        f"{least}{share_text(share)} stood in earlier prompts word for word, behind something that differs{where}: a "
+        f"time, a date or an id in the system prompt? Put it behind what stays the same.{by} `quire findings` says "
+        "more of a log."
     )
 
 

@@ -63,6 +63,50 @@ def test_who_gains_behind_this_step_waits(chunk: int, overlap: bool) -> None:
     assert steps <= more - overlap, "what is in flight need not be committed"
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("name", SHARERS)
+def test_a_part_of_a_prompt_under_way_is_used_by_its_step(name: str, overlap: bool) -> None:
+    """Its last part is computed beside the tokens of its own that each newcomer has."""
+    engine = open_engine(name, 100, max_num_tokens=200, max_chunk=40, overlap=overlap)
+    runs = [engine.submit(words(0, LENGTH), plain(ANSWER))]
+    step(engine)
+    runs += [engine.submit((*words(0, LENGTH), *words(90 + nth, nth)), plain(ANSWER)) for nth in range(2)]
+    report = step(engine)
+    assert report is not None and (report.num_admitted, engine.scheduler.num_waits) == (2, 0)
+    assert report.num_tokens == LENGTH - 40 + 2 * (LENGTH - SHARED) + 1
+    finish(engine)
+    assert [run.reused for run in runs] == [0, SHARED, SHARED] and pending(engine)
+    assert_exact(name, runs)
+
+
+def test_who_has_its_turn_before_a_prompt_under_way_counts_on_nothing_of_it() -> None:
+    """A tenant's second prompt is first; what the other's is left with is not known before."""
+    engine = open_engine("llama", 100, max_num_tokens=32, max_chunk=24, granted={"urgent": -1})
+    slow = engine.submit(words(0, LENGTH), plain(ANSWER))
+    step(engine)
+    urgent = [
+        engine.submit(words(start, length), plain(ANSWER), tenant="urgent") for start, length in ((150, 20), (0, 57))
+    ]
+    report = step(engine)
+    assert report is not None and report.num_admitted == 1 and engine.scheduler.num_waits == 1
+    finish(engine)
+    assert_exact("llama", [slow, *urgent])
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_part_that_raises_takes_who_uses_it(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = open_engine("llama", 100, max_num_tokens=200, max_chunk=40, overlap=overlap)
+    runs = [engine.submit(words(0, LENGTH), plain(ANSWER))]
+    step(engine)
+    runs += [engine.submit(words(0, LENGTH), plain(ANSWER)) for _ in range(2)]
+    fail_once(engine, monkeypatch)
+    with pytest.raises(Fault):
+        engine.step()
+    finish(engine)
+    assert pending(engine)
+    assert_exact("llama", runs)
+
+
 def test_where_nobody_may_wait_nothing_is_shared() -> None:
     """Not all that a step computes can be shared: some would have to wait."""
     engine, runs, _ = together("llama", 2, wait_for_reuse=False)

@@ -11,11 +11,12 @@ import pytest
 
 from quire import InputError
 from quire.cli.tiers import fsck_command
-from quire.tiers.disk.calls.owner import LOCK_NAME, model_folder
+from quire.tiers.disk.calls.owner import model_folder
 from quire.tiers.disk.fsck import examine, model_folders
 from quire.tiers.disk.keep.scrub import Scrubber
 from quire.tiers.disk.log.manifest import NEW_NAME
 from quire.tiers.disk.log.read_manifest import NAME
+from quire.tiers.process import LOCK_NAME
 
 from .test_folder import CHAIN, PAGES, opened, stored
 from .test_tier import flip

@@ -18,7 +18,7 @@ class ConnectorOptions:
     """Sizes and rules of the connector; the names are those of the extra config."""
 
     host: int  # bytes of host memory for pages, of all ranks together; written "40GB", or "20%" of what may be had
-    eviction: Eviction = "auto"  # which page goes first: "adaptive" learns it, but for models with windows "lru"
+    eviction: Eviction = "auto"  # which page goes first: "adaptive" learns it, "auto" does so but for states alone
     eviction_cost: EvictionCost = "tokens"  # what a lost page costs; "compute" keeps deep pages longer
     checksums: bool = True  # of every page, made when it is stored and looked at when it is loaded
     store_decoded: bool = True  # blocks that hold generated tokens are kept too

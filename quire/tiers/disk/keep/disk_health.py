@@ -16,8 +16,9 @@ from threading import Lock
 from typing import TypeVar
 
 from quire.core.records.errors import BrokenInvariant, QuireError
-from quire.tiers.disk.calls.files import FullDisk, reason
+from quire.tiers.disk.calls.files import FullDisk
 from quire.tiers.disk.keep.pace import KeeperReport
+from quire.tiers.process import reason
 
 T = TypeVar("T")
 _log = logging.getLogger("quire.tiers")

@@ -23,7 +23,6 @@ from quire.core.records.plan import Plan
 from quire.core.records.request import Request
 from quire.core.state.claim import Refusal
 from quire.tiers.base import PageLayout, Tier
-from quire.tiers.disk.calls.files import reason
 from quire.tiers.disk.folder import DiskFolder
 from quire.tiers.disk.keep.asks import AskedThread
 from quire.tiers.disk.keep.background_plans import OnSetbacks
@@ -33,6 +32,7 @@ from quire.tiers.disk.keep.scrub import Scrubber
 from quire.tiers.disk.keep.upkeep import Upkeep
 from quire.tiers.disk.log.manifest import EMPTY
 from quire.tiers.disk.pages.slots import Failed
+from quire.tiers.process import reason
 
 T = TypeVar("T")
 

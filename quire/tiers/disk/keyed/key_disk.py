@@ -22,11 +22,12 @@ from quire.core.outside.key_ranking import KeyRanking
 from quire.core.records.errors import InputError, QuireError, say
 from quire.tiers.base import Bytes, TierError
 from quire.tiers.disk import DiskCounts, DiskFolder, DiskIO, DiskLimits
-from quire.tiers.disk.calls.files import REAL_FILES, Files, FullDisk, reason
+from quire.tiers.disk.calls.files import REAL_FILES, Files, FullDisk
 from quire.tiers.disk.keyed.key_blocks import MOST_KEY_BYTES, ROOT, came, freed, read_keys
 from quire.tiers.disk.keyed.key_place import THERE, Still
 from quire.tiers.disk.log.manifest import EMPTY, DamagedLog
 from quire.tiers.disk.pages.slots import Gone, NoVerdict
+from quire.tiers.process import reason
 
 _log = logging.getLogger("quire.tiers")
 KEY_INDEX = 700  # bytes of memory per page, at most: key, slot, checksum, uses, eight ghosts

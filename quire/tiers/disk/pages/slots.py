@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.tiers.base import Bytes
-from quire.tiers.disk.calls.files import MAX_PARTS, File, read_all, reason, write_some
+from quire.tiers.disk.calls.files import MAX_PARTS, File, read_all, write_some
 from quire.tiers.disk.calls.workers import DiskJob
 from quire.tiers.disk.pages.checksum import checksum, running
+from quire.tiers.process import reason
 
 ALIGNMENT = 4096
 CHUNK = 256 << 10  # bytes read at once into the thread's buffer
