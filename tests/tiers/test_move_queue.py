@@ -128,7 +128,8 @@ def test_a_fault_of_the_mover_reaches_every_waiter() -> None:
 
 def test_what_nobody_waits_for_goes_in_pieces() -> None:
     """A large batch holds a move that is asked for up for the time of one piece."""
-    batch = MoveBatch(0, 0, 1, False, (1, 10), *([list(range(5))] * 3), list(range(5)), list(range(10, 15)))
+    five = list(range(5))
+    batch = MoveBatch(0, 0, 1, False, (1, 10), five, five, five, five, list(range(10, 15)))
     queue, ticket = MoveQueue(piece_bytes=25), Ticket(0, 5)
     queue.add(ticket, [batch])
     taken = queue.take()
