@@ -45,7 +45,7 @@ def _check_all(registry: Registry) -> None:
             lengths_are_ordered(setup, stream, dump)
         rows_belong_to_sequences(registry, dumps)
         if registry.page_watcher is not None:
-            registry.page_watcher.check_sums(copies_by_pool(setup, dumps))
+            registry.page_watcher.check_sums(copies_by_pool(setup, dumps), registry.sequences.values())
         receipts_account_for_every_token(registry)
 
 

@@ -154,7 +154,9 @@ class Incidents:
             if not self._ring.is_whole and not self._warned and self._ring.seconds < self.keep:
                 self._warned = True
                 fact = f"{self._ring.max_bytes / 1e6:.0f} MB hold {self._ring.seconds:.0f} s"
-                _log.warning("incidents keep %.0f s: %s; give them more max_bytes", self.keep, fact)
+                _log.warning(
+                    "incidents keep %.0f s: %s; give them more max_bytes (serve --incidents-bytes)", self.keep, fact
+                )
 
     def _give_up(self, why: str) -> None:
         """What was kept does not lead to what comes now."""

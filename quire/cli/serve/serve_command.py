@@ -20,11 +20,11 @@ from quire import InputError, QuireError
 from quire.cli.arguments import CommandParser, finite, not_negative
 from quire.cli.model_options import add_model, note_printer, read_secret
 from quire.cli.serve.fleet_options import add_fleet, check_fleet
+from quire.cli.serve.watcher_options import add_watchers, watcher_fields
 from quire.core.records.config import Eviction
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
 from quire.core.store import tell_slow_store
-from quire.incidents.signs import Lines
 from quire.net.hosts import LOOPBACK, is_loopback
 from quire.net.tls import check_tls
 
@@ -110,10 +110,7 @@ def _parser() -> ArgumentParser:
     add_fleet(parser)
     add("--record", metavar="FILE", help="write a trace of what is served, without text and tokens: for quire replay")
     add("--record-key", metavar="FILE", help="traces with one key can be joined (default: a new key)")
-    add("--incidents", metavar="FOLDER", help="the cache's last calls go there when something is wrong")
-    add("--incident-at", metavar="LINES", help="hang=60,waiting=10,hit_rate=0.2: what is wrong (default hang=60)")
-    help_ = "what each tenant uses is written there, for quire bill (alone: into the folder of --disk)"
-    add("--bills", metavar="FOLDER", nargs="?", const="", help=help_)
+    add_watchers(parser)
     add("--tls-cert", metavar="PEM", help="a certificate: HTTPS")
     add("--tls-key", metavar="PEM", help="and its key")
     add("--grace", type=float, default=30.0, metavar="S", help="for answers under way at the end (default 30)")
@@ -256,29 +253,9 @@ def _engine_fields(options: Namespace) -> dict[str, Any]:
     }  # fmt: skip
     if options.max_length is not None:
         fields["max_length"] = options.max_length
-    if options.incidents is not None:
-        fields["incidents"], fields["incident_lines"] = options.incidents, _lines(options.incident_at)
-    elif options.incident_at is not None:
-        raise InputError(say("--incident-at", "no incidents are kept", "give --incidents FOLDER"))
-    if options.bills is not None:
-        fields["bills"] = options.bills or options.disk
-        if not fields["bills"]:
-            raise InputError(say("--bills", "there is no folder", "name one, or give --disk FOLDER"))
+    fields |= watcher_fields(options)
     EngineConfig(1, **fields)
     return fields
-
-
-def _lines(text: str | None) -> Lines:
-    """What must not be crossed, from hang=60,waiting=10,hit_rate=0.2."""
-    given: dict[str, float] = {}
-    for part in () if text is None else text.split(","):
-        name, _, number = part.partition("=")
-        try:
-            given[{"hang": "hang", "waiting": "waiting", "hit_rate": "hit_rate"}[name]] = float(number)
-        except (KeyError, ValueError):
-            cure = "write hang=60,waiting=10,hit_rate=0.2, or some of them"
-            raise InputError(say(f"--incident-at {part}", "it names no line with a number", cure)) from None
-    return Lines(**given)
 
 
 def _open(options: Namespace, tell: Callable[[str], None]) -> LLM:

@@ -68,7 +68,7 @@ class PageWatcher(Protocol):
     def call_over(self) -> None:
         """The lock is about to be given back."""
 
-    def check_sums(self, copies: Collection[Collection[int]]) -> None:
+    def check_sums(self, copies: Collection[Collection[int]], live: Collection[Sequence]) -> None:
         """Raise BrokenInvariant where its own numbers do not add up to the stores'; `copies` by pool and tier."""
 
 

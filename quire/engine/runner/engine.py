@@ -34,7 +34,7 @@ from quire.engine.model.layers import KvShape, Model
 from quire.engine.model.packing import NO_DECODES, Packed, Segment, pack
 from quire.engine.model.pages import Pages
 from quire.engine.runner.apply_outcomes import OutcomeLoop
-from quire.engine.runner.cache_watchers import bills_of, incidents_of, watch_runs
+from quire.engine.runner.cache_watchers import bills_of, connect, incidents_of
 from quire.engine.runner.live_runs import LiveRuns
 from quire.engine.runner.run_maker import Asker, RunMaker
 from quire.engine.runner.run_recorder import RunRecorder
@@ -92,7 +92,7 @@ class Engine:
         self.forks, self._live = Forks(self.cache, self.plans), LiveRuns(self.scheduler, self.connector_side, clock)
         self.deadlines = open_deadlines(self.cache, config, self.scheduler, self.pages.mover, clock)
         self.runs, self._live.deadlines = self._live.inside, self.deadlines
-        watch_runs(self.incidents, self.runs)
+        connect(watchers, self.runs, self.deadlines)
         self.outcomes = OutcomeLoop(self.cache, self.scheduler.queues, self._live, self.forks, model.eos_ids)
         parts, overlap = (self.scheduler, self.advance, self.outcomes), config.overlaps_on(model.device.type)
         self.in_flight = StepsInFlight(self.cache, self.pages, *parts, clock=clock, overlap=overlap)

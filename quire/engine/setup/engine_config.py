@@ -11,6 +11,7 @@ from quire.core.records.caller_arguments import keep_tuples, names_fields
 from quire.core.records.config import EVENT_SEED, CacheConfig, Eviction, EvictionCost, TierConfig
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.groups import LayerGroup
+from quire.core.records.memory import parse_bytes
 from quire.core.records.request import check_tenant
 from quire.engine.sampling.param_checks import LARGEST
 from quire.engine.sampling.params import brief
@@ -21,7 +22,7 @@ Scheduling = Literal["fair", "fcfs"]
 Graphs = Literal["auto", "on", "off"]
 NO_STEPS_FOR_A_MINUTE = Lines()
 _SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting", "max_unread")
-_SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "share_pending", "events", "receipts")
+_SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "share_pending", "events", "receipts", "bill_sessions")
 _CHOICES: tuple[tuple[str, object, str], ...] = (
     ("eviction", Eviction, "order"), ("eviction_cost", EvictionCost, "cost"), ("scheduling", Scheduling, "order"),
     ("graphs", Graphs, "mode"),
@@ -68,8 +69,10 @@ class EngineConfig:
     deadlines: float | None = None  # share of bounds to keep, as 0.95; None: no request may have a deadline
     incidents: str | Path | None = None  # a folder for the cache's last calls, written when something is wrong
     incidents_keep: str | float = "1h"  # how far back they are to reach
+    incidents_bytes: str | int = "256MiB"  # memory that they may take; with less than `keep` needs a warning is logged
     incident_lines: Lines = NO_STEPS_FOR_A_MINUTE  # what must not be crossed: no step for long, few hits, long waits
     bills: str | Path | None = None  # what each tenant uses is written there: a .json file, or a folder for it
+    bill_sessions: bool = False  # each session is billed apart
 
     def __post_init__(self) -> None:
         keep_tuples(self, "device_pages", "host_pages", "disk_pages")
@@ -107,6 +110,7 @@ class EngineConfig:
         for name in ("incidents", "bills"):
             _check_folder(name, getattr(self, name))
         seconds_of(self.incidents_keep)
+        parse_bytes(self.incidents_bytes, "incidents_bytes")
         _check_lines(self.incident_lines)
         if type(self.rank) is not int or not 0 <= self.rank <= LARGEST:
             raise InputError(say(f"rank {shown(self.rank)}", "it is not a whole number from 0 on", "give one, as 0"))

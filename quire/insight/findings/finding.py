@@ -44,14 +44,19 @@ class Finding:
         }  # fmt: skip
 
     @property
+    def is_of_others(self) -> bool:
+        """Whether its gain is of the prompts that do not have the fault."""
+        return "others" in self.facts
+
+    @property
     def gain(self) -> float:
-        """Of the application's prompt tokens."""
+        """Of the application's prompt tokens, or of the others'."""
         return self.after - self.before
 
     @property
     def weight(self) -> float:
         """Of all prompt tokens, about so many need not be computed without it."""
-        return self.gain * self.requests if self.saved is None else self.saved
+        return self.gain * float(self.facts.get("others", self.requests)) if self.saved is None else self.saved
 
 
 def at_least(good: int, looked: int) -> float:

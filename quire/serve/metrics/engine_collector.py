@@ -88,7 +88,7 @@ class EngineCollector(Collector):
         yield made.counts("quire:ttft_refused", what, ("whose",), refused)
         what = "Requests with a deadline that were accepted without a bound."
         yield made.count("quire:ttft_unbounded", what, counts.unbounded)
-        yield made.count("quire:ttft_late", "First tokens that came behind their deadline.", counts.late)
+        yield made.count("quire:ttft_late", "Deadlines of first tokens that were missed.", counts.late)
         yield made.gauge("quire:ttft_calibrated", "1: what steps cost is known.", float(costs.ready))
         holds = engine.deadlines.holds
         yield made.gauge("quire:ttft_held_pages", "Pages held for requests that wait.", holds.num_pages)
