@@ -19,6 +19,11 @@ from quire.tiers.base import Bytes
 from quire.tiers.disk.calls.files import File
 
 
+def copy(target: Bytes, source: Bytes) -> None:
+    """Of one stretch of bytes. NumPy would give the interpreter away meanwhile, and a busy one comes back late."""
+    target.data[:] = source.data
+
+
 class DiskJob:
     """A part of a call. What it does to the caller's memory, it does through one of these calls; each says: I live."""
 
@@ -53,7 +58,7 @@ class DiskJob:
         with self._touching:
             if self.given_up:
                 return False
-            target[:] = source
+            copy(target, source)
             self.alive = time.monotonic()
             return True
 
