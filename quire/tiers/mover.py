@@ -23,9 +23,8 @@ from quire.core.records.plan import Moves, Plan
 from quire.tiers.base import PageLayout, Tier
 from quire.tiers.copy_or_exchange import End, Failures, carry, carry_both
 from quire.tiers.move_batch import Ground, MoveBatch
-from quire.tiers.move_queue import MoveQueue
+from quire.tiers.move_queue import MoveQueue, Ticket
 from quire.tiers.process import check_process
-from quire.tiers.ticket import Ticket
 
 STAGING_BYTES = 8 << 20
 

@@ -15,8 +15,8 @@ from quire.core.records.errors import StateError, say
 from quire.core.records.plan import Plan
 from quire.core.sequences.setbacks import Finished, Setback
 from quire.engine.step.step_slots import StepSlots
+from quire.tiers.move_queue import Ticket
 from quire.tiers.mover import Mover
-from quire.tiers.ticket import Ticket
 
 
 class PlanRunner:
