@@ -75,6 +75,8 @@ class _BookCollector(Collector):
         found = Tally(status for book in books for status in book.statuses().values())
         statuses: dict[tuple[str, ...], float] = {(status,): found[status] for status in STATUSES}
         yield self._made.gauges("quire:fleet_workers", "Workers by what is known of them.", ("status",), statuses)
+        up: dict[tuple[str, ...], float] = {("follower",): float(not any(book.stopped for book in books))}
+        yield self._made.gauges("quire:thread_up", "1: the threads of this part are at work.", ("part",), up)
         loads = [book.in_flight.loads() for book in books]
         under_way = sum(sum(load.values()) for load in loads)
         yield self._made.gauge("quire:fleet_in_flight", "Requests that workers have.", under_way)

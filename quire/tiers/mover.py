@@ -120,6 +120,11 @@ class Mover:
         moved = {(src, dst): int(self._bytes[src, dst]) for src, dst in pairs}
         return MoverStats(self._plans, self._moves, self._failures, self._batches, moved)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether its thread has ended though it is open: it should not, whatever it meets."""
+        return not self._closed and not self._thread.is_alive()
+
     def close(self) -> None:
         """Finish what was submitted, then end the thread; closing again does nothing. The tiers stay open."""
         with self._door:
