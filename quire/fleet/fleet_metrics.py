@@ -31,7 +31,7 @@ class StreamMetrics(HttpMetrics):
         super().__init__(model)
         self._counters = {name: self.tallies.counter(name, what) for name, what in _COUNTERS.items()}
 
-    def _new_tenant(self) -> HttpMetrics:
+    def _new_tenant(self, tenant: str) -> HttpMetrics:
         return StreamMetrics(self._labels["model_name"])
 
     def resumed(self) -> None:

@@ -204,6 +204,23 @@ def test_a_person_thinking_is_news_only_where_a_tool_ran_before(store: StoreName
     assert cache.stats().hinted == (4, 8, 0), "three blocks and the end of a fourth, each time"
 
 
+@pytest.mark.parametrize("said", ["soon", "later", "never"])
+def test_a_hint_can_be_taken_back(store: StoreName, said: Back) -> None:
+    """Of text that was used once and of text that was used again: their classes are by uses, as without a hint."""
+    cache = small(store, 32, eviction="adaptive", partial_reuse=False)
+    for number, times in ((1, 1), (2, 2)):
+        for _ in range(times):
+            ended(cache, number, None)
+    assert sorted(reuse_classes(cache._setup.store)) == [ONCE] * 3 + [FEW] * 3
+    for number in (1, 2):
+        cache.hint(text(number), said)
+    assert set(reuse_classes(cache._setup.store)) == {{"soon": SOON, "later": LATER, "never": NEVER}[said]}
+    for number in (1, 2):
+        cache.hint(text(number), None)
+    assert sorted(reuse_classes(cache._setup.store)) == [ONCE] * 3 + [FEW] * 3
+    check(cache)
+
+
 @pytest.mark.parametrize(("turns", "own"), [(4, 3), (5, 1)])
 def test_a_few_turns_that_end_inside_a_block_do_not_part_a_text(store: StoreName, turns: int, own: int) -> None:
     cache = small(store, 32, eviction="adaptive", partial_reuse=False)
