@@ -94,7 +94,7 @@ class Ticket:
             self._change.notify_all()
 
 
-class Part(NamedTuple):
+class QueuedMoves(NamedTuple):
     """Moves of a plan that are carried together."""
 
     ticket: Ticket
@@ -106,21 +106,21 @@ class MoveQueue:
 
     def __init__(self, piece_bytes: int = 0) -> None:
         self._piece_bytes = piece_bytes or PIECE_BYTES
-        self._urgent: deque[Part | int] = deque()
-        self._others: deque[Part | int] = deque()
+        self._urgent: deque[QueuedMoves | int] = deque()
+        self._others: deque[QueuedMoves | int] = deque()
 
     def __len__(self) -> int:
         return len(self._urgent) + len(self._others)
 
     def add(self, ticket: Ticket, batches: Iterable[MoveBatch]) -> None:
         """A plan, behind all others."""
-        self._others.extend(Part(ticket, batch) for batch in batches)
+        self._others.extend(QueuedMoves(ticket, batch) for batch in batches)
 
     def bar(self, number: int) -> None:
         """The poison of a plan counts for what is before this, and for nothing behind it."""
         self._others.append(number)
 
-    def take(self) -> Part | int:
+    def take(self) -> QueuedMoves | int:
         """What is next. Of a large batch that no caller waits for, a piece."""
         if self._urgent:
             return self._urgent.popleft()
@@ -134,7 +134,7 @@ class MoveQueue:
         self._others.appendleft(first._replace(batch=part_of(first.batch, range(most, len(first.batch.moves)))))
         return first._replace(batch=part_of(first.batch, range(most)))
 
-    def pair(self) -> tuple[Part, Part] | None:
+    def pair(self) -> tuple[QueuedMoves, QueuedMoves] | None:
         """The next two batches, when they are of one plan and the first makes room for the second; they stay."""
         queue = self._urgent or self._others
         if len(queue) < 2 or isinstance(queue[0], int) or isinstance(queue[1], int):
@@ -151,8 +151,8 @@ class MoveQueue:
     def hurry(self, ticket: Ticket, moves: Iterable[int]) -> None:
         """These moves of a plan, and what they may not overtake, go before the others."""
         wanted, ahead = set(moves), _Ahead()
-        chosen: deque[Part | int] = deque()
-        kept: deque[Part | int] = deque()
+        chosen: deque[QueuedMoves | int] = deque()
+        kept: deque[QueuedMoves | int] = deque()
         others = list(self._others)
         while others:
             one = others.pop()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from quire.core.records.errors import StateError
 from quire.tiers import Ticket
 from quire.tiers.move_batch import MoveBatch
-from quire.tiers.move_queue import MoveQueue, Part
+from quire.tiers.move_queue import MoveQueue, QueuedMoves
 
 from ..waits import PATIENCE
 from .rig import BLOCK, DEVICE, DISK, HOST, LAYOUTS, OFF, ON, REMOTE, SLOTS, SWAP, Rig, copy
@@ -133,7 +133,7 @@ def test_what_nobody_waits_for_goes_in_pieces() -> None:
     queue, ticket = MoveQueue(piece_bytes=25), Ticket(0, 5)
     queue.add(ticket, [batch])
     taken = queue.take()
-    assert isinstance(taken, Part) and taken.batch.moves == [0, 1]
+    assert isinstance(taken, QueuedMoves) and taken.batch.moves == [0, 1]
     queue.hurry(ticket, [4, 2])
     queue.bar(3)
     found = [queue.take() for _ in range(len(queue))]
