@@ -1,6 +1,6 @@
 """StepCosts: what a step takes, learned from the steps that ran. Owns samples and weights; knows no engine, no clock.
 
-seconds of a step = base + tokens + attended + rows + context + bytes + slow bytes, each times a weight that is never negative
+seconds of a step = base + tokens + attended + rows + context + bytes + slow bytes, each times a weight from 0 on
 
 Kept are the last samples of every size of step, so that hours of decoding do not push out what a prompt costs. A fit
 weighs errors by the length of the step: one that took ten times too long counts as one that was wrong, not as ten.
