@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Unpack
 import torch
 
 from quire.core.cache import Cache
+from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.identity import Scope
 from quire.core.records.request import PLAIN, Int32
@@ -32,6 +33,7 @@ from quire.engine.model.graphs.decode_graphs import PackedRows, graphs_for
 from quire.engine.model.layers import KvShape, Model
 from quire.engine.model.packing import NO_DECODES, Packed, Segment, pack
 from quire.engine.model.pages import Pages
+from quire.engine.model.token_cost import cost_doubles_at
 from quire.engine.runner.apply_outcomes import OutcomeLoop
 from quire.engine.runner.cache_watchers import bills_of, connect, incidents_of
 from quire.engine.runner.live_runs import LiveRuns
@@ -67,6 +69,11 @@ PLAIN_SAMPLING = Sampling()
 _log = logging.getLogger("quire.engine")
 
 
+def _cache_config(model: Model, config: EngineConfig, connector: Connector | None) -> CacheConfig:
+    groups = model.groups(config.block_size, config.snapshot_every)
+    return config.cache_config(groups, connector is None, cost_doubles_at(model))
+
+
 class Engine:
     """Continuous batching over a Quire cache. Its numbers are the cache's promises: no step exceeds its budget."""
 
@@ -77,7 +84,7 @@ class Engine:
         disk: DiskConfig | str | Path | None = None,
     ) -> None:  # fmt: skip
         self.model, self.config, self.clock = model, config, clock
-        cache = config.cache_config(model.groups(config.block_size, config.snapshot_every), connector is None)
+        cache = _cache_config(model, config, connector)
         if disk is not None:
             check_disk_index(cache)
         self.incidents, self.bills = watchers = incidents_of(config), bills_of(config)
