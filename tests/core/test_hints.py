@@ -32,6 +32,36 @@ def test_several_sequences_end_in_one_call(store: StoreName) -> None:
     assert cache.num_sequences == 0
 
 
+@pytest.mark.parametrize(("back", "place"), [("soon", 0), ("later", 1), ("never", 2)])
+def test_a_hint_at_the_end_of_one_in_flight_counts_when_its_step_is_committed(
+    store: StoreName, back: Back, place: int
+) -> None:
+    cache = small(store, 16)
+    (one,) = cache.add_sequence_batch([Request("a", seq(0, 11))]).sequences
+    step = cache.launch()
+    cache.release(one, back=back)
+    check(cache)
+    assert not one.live and one.back == back and cache.num_sequences == 0
+    assert cache.stats().hinted == (0, 0, 0) and cache.num_free() == 13, "its slots are busy"
+    cache.commit(step)
+    check(cache)
+    assert cache.stats().hinted[place] == sum(cache.stats().hinted) == 3 and cache.num_free() == 16
+    with cache.claim([Request("b", seq(0, 14))]) as claims:
+        assert claims[0].start == 11, "what was computed is stored"
+
+
+def test_a_hint_at_the_end_of_one_whose_step_fails_is_of_what_is_left(store: StoreName) -> None:
+    cache = small(store, 16)
+    (one,) = cache.add_sequence_batch([Request("a", seq(0, 20))], max_chunk=8).sequences
+    cache.commit(cache.launch())
+    cache.add_sequence_batch([], continuing=[one])
+    step = cache.launch()
+    cache.release(one, back="never")
+    assert not cache.fail(step)
+    check(cache)
+    assert cache.stats().hinted == (0, 0, 2) and cache.num_free() == 16
+
+
 def test_a_release_that_is_refused_ends_nothing(store: StoreName) -> None:
     cache, other = small(store, 8), small(store, 8)
     one, two = cache.add_sequence_batch([Request(n, seq(10 * n, 4)) for n in range(2)]).sequences

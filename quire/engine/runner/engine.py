@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -54,6 +55,7 @@ from quire.engine.step.runs.step_work import Turn
 from quire.engine.step.runs.tenant import Together
 from quire.engine.step.schedule import Scheduler
 from quire.engine.step.step_report import Stats, StepReport, Stopwatch
+from quire.engine.step.step_slots import slots_of
 from quire.engine.structured_outputs.grammar import Grammars
 from quire.engine.structured_outputs.token_mask import TokenMask
 from quire.insight.deadlines.door import DoorVerdict
@@ -281,7 +283,11 @@ class Engine:
 
     def _settle(self, turn: Turn) -> None:
         """Pages are where they belong; branches that lost some compute them again, or wait for new ones."""
-        self.set_back(self.plans.settle(), turn)
+        if self.connector_side.connector is not None:  # it reads and fills pages when it likes
+            self.set_back(self.plans.settle(), turn)
+        else:
+            touched = partial(slots_of, self.cache, turn, self.scheduler.queues.plain.still_ready(turn.rows))
+            self.set_back(self.plans.settle_for(touched), turn)
         for branch in turn.admitted:
             branch.run.times.admitted = branch.run.times.admitted or self.clock()
             if branch.sequence is not None and branch.run.fresh:
