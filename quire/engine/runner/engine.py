@@ -34,7 +34,6 @@ from quire.engine.model.graphs.decode_graphs import PackedRows, graphs_for
 from quire.engine.model.layers import KvShape, Model
 from quire.engine.model.packing import NO_DECODES, Packed, Segment, pack
 from quire.engine.model.pages import Pages
-from quire.engine.model.token_cost import cost_doubles_at
 from quire.engine.runner.apply_outcomes import OutcomeLoop
 from quire.engine.runner.cache_watchers import bills_of, connect, incidents_of
 from quire.engine.runner.live_runs import LiveRuns
@@ -46,6 +45,7 @@ from quire.engine.sampling.params import Sampling
 from quire.engine.setup.engine_config import EngineConfig
 from quire.engine.setup.fitting import memory_in_words
 from quire.engine.setup.submission import LESS, Away, EngineBusy, TokenPrompt, in_words
+from quire.engine.setup.token_cost import cost_doubles_at
 from quire.engine.step.advance import Advance
 from quire.engine.step.fork_beams import Forks
 from quire.engine.step.plain_rows import PlainBatch

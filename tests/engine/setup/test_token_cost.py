@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM, Qwen3MoeConfig  # noqa: E402
 
 from quire.engine import EngineConfig, from_module  # noqa: E402
 from quire.engine.model.layers import KvShape, Model  # noqa: E402
-from quire.engine.model.token_cost import cost_doubles_at  # noqa: E402
 from quire.engine.runner.engine import Engine  # noqa: E402
+from quire.engine.setup.token_cost import cost_doubles_at  # noqa: E402
 
 from .. import families  # noqa: E402
 
