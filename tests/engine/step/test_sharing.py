@@ -80,16 +80,17 @@ def test_a_part_of_a_prompt_under_way_is_used_by_its_step(name: str, overlap: bo
 
 
 def test_who_has_its_turn_before_a_prompt_under_way_counts_on_nothing_of_it() -> None:
-    """A tenant's second prompt is first; what the other's is left with is not known before."""
+    """Two of an urgent tenant go first; what the other is left with is not known before, so the second one waits."""
     engine = open_engine("llama", 100, max_num_tokens=32, max_chunk=24, granted={"urgent": -1})
     slow = engine.submit(words(0, LENGTH), plain(ANSWER))
     step(engine)
     urgent = [
-        engine.submit(words(start, length), plain(ANSWER), tenant="urgent") for start, length in ((150, 20), (0, 57))
+        engine.submit(words(start, length), plain(ANSWER), tenant="urgent") for start, length in ((150, 20), (0, 49))
     ]
     report = step(engine)
-    assert report is not None and report.num_admitted == 1 and engine.scheduler.num_waits == 1
+    assert report is not None and (report.num_admitted, engine.scheduler.num_waits) == (1, 1)
     finish(engine)
+    assert urgent[1].reused == 48
     assert_exact("llama", [slow, *urgent])
 
 
