@@ -16,6 +16,7 @@ from quire import Span  # noqa: E402
 from quire.engine.runner.engine import Engine  # noqa: E402
 from quire.engine.setup.submission import TokenPrompt  # noqa: E402
 from quire.engine.step.runs.branch import Run  # noqa: E402
+from quire.engine.step.runs.step_work import Turn, Work  # noqa: E402
 
 from ..memory.test_connector import Shelf  # noqa: E402
 from ..runner.test_engine import POISON, poisoned  # noqa: E402
@@ -92,6 +93,22 @@ def test_who_has_its_turn_before_a_prompt_under_way_counts_on_nothing_of_it() ->
     finish(engine)
     assert urgent[1].reused == 48
     assert_exact("llama", [slow, *urgent])
+
+
+def test_who_is_shared_with_in_a_step_does_not_give_way_in_it() -> None:
+    """Its pages cannot go before the step is launched: the cache would refuse it. In the next step it may."""
+    engine = open_engine("llama", 100, max_num_tokens=200, max_chunk=24)
+    greedy = [engine.submit(words(60 * nth, LENGTH), plain(ANSWER), tenant="greedy") for nth in range(2)]
+    step(engine)
+    small = engine.submit(words(0, LENGTH), plain(ANSWER), tenant="small")
+    scheduler, turn = engine.scheduler, Turn()
+    turn.works = {branch: Work(branch, Span(24, 48), 0) for branch in scheduler.prompts}
+    for shares, gave_way in ((True, 0), (False, 1)):
+        turn.shares = shares
+        assert scheduler._incoming._free_seat(turn, scheduler.waiting[-1]) is bool(gave_way)
+        assert scheduler.num_preemptions == gave_way
+    finish(engine)
+    assert_exact("llama", [*greedy, small])
 
 
 @pytest.mark.parametrize("overlap", [False, True])
