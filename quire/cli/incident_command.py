@@ -13,13 +13,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from quire.cli.arguments import CommandParser, not_negative
 from quire.cli.main import run_act
 from quire.core.admission.batch import Batch
 from quire.core.check import check
-from quire.core.records.config import CacheConfig
+from quire.core.records.config import CacheConfig, TierConfig
 from quire.core.records.errors import InputError, StateError, say
 from quire.incidents.files.incident_file import Incident, load
 from quire.incidents.incidents import SUFFIX
@@ -27,6 +27,7 @@ from quire.incidents.listening import ask_to_save, is_listening
 from quire.incidents.play.findings import find_out
 from quire.incidents.play.loose_player import LoosePlayer, PlayOutcome
 from quire.incidents.play.player import IncidentPlayer
+from quire.incidents.play.waiting_line import Order
 
 if TYPE_CHECKING:
     from quire.viewer.viewer import Viewer
@@ -37,6 +38,14 @@ CHANGES = (
     "offload_min_priority", "max_sequences",
 )  # fmt: skip
 STEPS = ("add", "admit", "grow")
+HOST = "host"  # a tier that may be added
+
+
+class Variant(NamedTuple):
+    """Another cache, and who is admitted first."""
+
+    config: CacheConfig
+    order: Order
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -76,7 +85,7 @@ def _parser() -> ArgumentParser:
         help="skip --step and --speed until this second",
     )
     add("--check", type=int, default=0, metavar="N", help="check every invariant after every N calls")
-    add("--what-if", action="append", default=[], metavar="CHANGES", help="other caches: device=x2,eviction=lru")
+    add("--what-if", action="append", default=[], metavar="CHANGES", help="other caches: device=x2,host=500,order=fair")
     add("--json", action="store_true", help="print the result as JSON")
     playing.set_defaults(act=_play)
     return parser
@@ -133,9 +142,10 @@ def _play(options: Namespace) -> int:
         if not options.json:
             print(f"played {played} calls: every row, slot and answer as it was")
     elif not variants:
-        variants = {"as it was, from an empty cache": incident.config}
+        variants = {"as it was, from an empty cache": Variant(incident.config, "fcfs")}
     outcomes = {"then": _as_it_was(incident)}
-    outcomes |= {text: LoosePlayer(config).play(incident.calls) for text, config in variants.items()}
+    for text, (config, order) in variants.items():
+        outcomes[text] = LoosePlayer(config, order=order).play(incident.calls)
     if options.json:
         print(json.dumps({**facts, "outcomes": {name: asdict(one) for name, one in outcomes.items()}}))
     else:
@@ -203,22 +213,35 @@ def _table(outcomes: dict[str, PlayOutcome]) -> list[str]:
     return lines
 
 
-def _changed(config: CacheConfig, text: str) -> CacheConfig:
-    """A config with other sizes or another order: device=x2,host=500,eviction=lru."""
+def _changed(config: CacheConfig, text: str) -> Variant:
+    """A config with other sizes, with host memory or another order: device=x2,host=500,eviction=lru,order=fair."""
     tiers = {tier.name: tier for tier in config.tiers}
     fields: dict[str, Any] = {}
+    order: Order = "fcfs"
     for part in text.split(","):
         name, given, value = part.partition("=")
-        if not given or (name not in tiers and name not in CHANGES):
-            fact = f"it is none of {', '.join([*tiers, *CHANGES])}, with a value"
+        if not given or (name not in tiers and name not in (*CHANGES, HOST, "order")):
+            fact = f"it is none of {', '.join([*{*tiers, HOST}, *CHANGES, 'order'])}, with a value"
             raise InputError(say(f"--what-if {part}", fact, "write device=x2 or eviction=lru"))
         if name in tiers:
             tiers[name] = replace(tiers[name], slots=_slots(tiers[name].slots, value, part))
+        elif name == HOST:
+            tiers[name] = TierConfig(HOST, _number(value, int, part, "there was none: write host=500"))
+        elif name == "order":
+            order = _order(value, part)
         elif name in ("eviction", "eviction_cost"):
             fields[name] = value
         else:
             fields[name] = _number(value, int, part) if value not in ("True", "False") else value == "True"
-    return replace(config, tiers=tuple(tiers.values()), **fields)
+    ordered = sorted(tiers.values(), key=lambda tier: tier.slow)  # a slow one is the last
+    return Variant(replace(config, tiers=tuple(ordered), **fields), order)
+
+
+def _order(value: str, part: str) -> Order:
+    for known in get_args(Order):
+        if value == known:
+            return known  # type: ignore[no-any-return]
+    raise InputError(say(f"--what-if {part}", "it is not an order", f"use one of {', '.join(get_args(Order))}"))
 
 
 def _slots(slots: Any, value: str, part: str) -> Any:
@@ -228,8 +251,8 @@ def _slots(slots: Any, value: str, part: str) -> Any:
     return tuple(int(one * factor) for one in slots) if isinstance(slots, tuple) else int(slots * factor)
 
 
-def _number(value: str, kind: Callable[[str], Any], part: str) -> Any:
+def _number(value: str, kind: Callable[[str], Any], part: str, cure: str = "write device=x2 or device=500") -> Any:
     try:
         return kind(value)
     except ValueError:
-        raise InputError(say(f"--what-if {part}", "it is not a number", "write device=x2 or device=500")) from None
+        raise InputError(say(f"--what-if {part}", "it is not a number", cure)) from None

@@ -80,11 +80,18 @@ class Incidents:
         self.num_waiting: Callable[[], int] = lambda: 0  # requests that wait where the cache cannot see them
         self._wake, self._closed = threading.Event(), False
         self._has_thread = thread
+        self._thread: threading.Thread | None = None
 
     def __repr__(self) -> str:
         ring = self._ring
         state = "from the start" if ring.is_whole else "from the middle on"
         return f"Incidents({str(self.folder)!r}, {ring.num_calls} calls {state}, {ring.num_bytes / 1e6:.1f} MB)"
+
+    @property
+    def stopped(self) -> str:
+        """Why nothing is kept any more, though they are open; empty: calls are."""
+        ended = self._thread is not None and not self._thread.is_alive() and not self._closed
+        return "their thread has ended" if ended else ""
 
     # -- the cache's side --------------------------------------------------------------------------------------------
 
@@ -103,7 +110,8 @@ class Incidents:
         RecordedCalls(cache, self._clock, self._waiting.append, self._broke)
         if self._has_thread:
             target = (weakref.ref(self), self._wake)
-            threading.Thread(target=_work, args=target, name="quire-incidents", daemon=True).start()
+            self._thread = threading.Thread(target=_work, args=target, name="quire-incidents", daemon=True)
+            self._thread.start()
 
     def _broke(self, verb: str, wrong: BaseException) -> None:
         if verb.startswith("the note of"):

@@ -7,8 +7,7 @@ import pytest
 from quire.cli.main import main
 
 PLACES = (
-    ("lint log.jsonl", "--allow"), ("diff old.jsonl new.jsonl", "--allow"), ("findings log.jsonl", "--rate"),
-    ("lint log.jsonl", "--rate"), ("trace make log.jsonl -o made.jsonl", "--rate"),
+    ("lint log.jsonl", "--allow"), ("diff old.jsonl new.jsonl", "--allow"),
     ("replay sample", "--prefetch-wait"), ("replay sample", "--disk-latency"), ("sweep sample", "--prefetch-wait"),
     ("plan sample --model llama-3-8b", "--worker-price"), ("plan sample --model llama-3-8b", "--host-price"),
     ("incident play file", "--speed"), ("incident play file", "--from"), ("serve --model none", "--patience"),
@@ -42,3 +41,10 @@ def test_whole_and_broken_numbers_are_taken(command: str, capsys: pytest.Capture
     for number in ("0", "0.5", "1e3"):
         assert main([*command.split(), "--allow", number]) == 2
         assert "No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["lint log.jsonl", "findings log.jsonl", "trace make log.jsonl -o made.jsonl"])
+@pytest.mark.parametrize("rate", ["nan", "inf", "-1", "0", "0/h"])
+def test_a_rate_that_is_none_is_refused(command: str, rate: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), f"--rate={rate}"]) == 2
+    assert ": it is not a rate; give requests per second, above 0" in capsys.readouterr().err

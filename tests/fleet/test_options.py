@@ -53,6 +53,23 @@ def test_the_order_of_eviction_is_that_of_every_replica() -> None:
         assert _config(_parser().parse_args(["--replicas", "2", *words])).replica.eviction == order
 
 
+def test_sharing_is_on_unless_it_is_switched_off() -> None:
+    pytest.importorskip("torch")
+    from quire.cli.serve.serve_command import _engine_fields, _parser
+
+    for words, shares in ([], True), (["--no-share-pending"], False), (["--share-pending"], True):
+        assert _engine_fields(_parser().parse_args(words))["share_pending"] is shares
+
+
+def test_replicas_share_or_do_not_as_one_server_does() -> None:
+    pytest.importorskip("ray")
+    from quire.cli.serve.fleet_options import _config
+    from quire.cli.serve.serve_command import _parser
+
+    options = _parser().parse_args(["--replicas", "2", "--no-share-pending"])
+    assert not _config(options).replica.share_pending
+
+
 def test_without_the_extra_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,7 @@ from quire.core.records.hint_words import Back
 from quire.trace.read.lines import TraceError
 from quire.trace.read.trace import read_trace
 from quire.trace.record.block_ids import TraceKey
+from quire.trace.record.interruptions import PromptInterruptions
 from quire.trace.record.recorder import TraceRecorder
 from quire.trace.record.trace_writer import Interruption
 
@@ -129,3 +130,17 @@ def test_a_recorder_keys_sessions_and_drops_what_is_no_reason(tmp_path: Path) ->
     rows = [(one.session, one.finish) for one in read_trace(tmp_path / "t.jsonl")]
     assert KEY.session_id("ann") != TraceKey(b"another secret, of 32 bytes or so").session_id("ann")
     assert rows == [(KEY.session_id("ann"), "stop"), (KEY.session_id("ann"), None), (None, None)]
+
+
+def test_marks_do_not_change_while_more_is_kept() -> None:
+    """It begins small, and is made larger twice: what was seen before that is still known."""
+    draw = np.random.default_rng(11)
+    rules = [draw.integers(0, 9999, 120) for _ in range(350)]
+    asked = [np.concatenate([draw.integers(0, 9999, 60), one]).astype(np.int32) for one in [*rules, *rules]]
+    marks = PromptInterruptions()
+    found = [marks.add(tokens, Scope()) for tokens in asked]
+    assert found[:350] == [None] * 350
+    whole = [mark for mark in found[350:] if mark is not None and mark.width + mark.equal_after == 180]
+    assert len(whole) > 345, "but for a chunk that fell on others"
+    assert all(mark.position == 0 and 60 <= mark.width <= 148 for mark in whole)
+    assert marks.add(asked[0], Scope()) is None, "it is known from its beginning"

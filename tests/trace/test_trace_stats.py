@@ -203,6 +203,15 @@ def test_what_is_no_trace_is_told_the_command_that_reads_it(tmp_path: Path, caps
             told = capsys.readouterr().err
             assert "line 1: it is a table of lengths (CSV)" in told and "quire trace make" in told
     text.write_text("2025-01-01 10:00:00,123 INFO engine: request, prompt: hi\n")
-    assert main(["replay", str(text)]) == 2
-    told = capsys.readouterr().err
-    assert "it is not JSON" in told and "logs of plain text are not read" in told
+    for command in (["replay"], ["findings"], ["trace", "make", "-o", str(tmp_path / "made")]):
+        assert main([*command, str(text)]) == 2
+        told = capsys.readouterr().err
+        assert "JSON object" in told and "plain text" in told and "read" in told
+    for line, source in (
+        ({"session_id": "a", "hash_ids": [1], "input_length": 5}, "aiperf"), ({"requests": []}, "weka"),
+        ({"session_id": "a", "input_tokens_total": 5}, "tracelab"),
+    ):  # fmt: skip
+        log = write_log(tmp_path / "sessions.jsonl", [line])
+        for command in (["replay"], ["plan"], ["trace", "stats"], ["trace", "make", "-o", str(tmp_path / "made")]):
+            assert main([*command, str(log)]) == 2
+            assert f"quire trace make --from {source} " in capsys.readouterr().err

@@ -82,7 +82,7 @@ def _config(options: Namespace) -> Any:
         key_file=worker[0], router_key=router[1], show_tokens=options.show_tokens, eviction=options.eviction,
         eviction_cost=options.eviction_cost, receipt_chunks=options.receipt_chunks,
         scheduling=options.scheduling, granted=options.granted, overlap=options.overlap,
-        graphs="off" if options.enforce_eager else "auto",
+        share_pending=options.share_pending, graphs="off" if options.enforce_eager else "auto",
         deadlines=options.deadlines,
     )  # fmt: skip
     gpus = options.replica_gpus if options.replica_gpus is not None else float(options.device != "cpu")
@@ -106,4 +106,7 @@ def _restart_on_hangup(fleet: RayFleet, tell: Callable[[str], None]) -> None:
         else:
             tell("all replicas are new")
 
-    signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=restart, daemon=True).start())
+    def hear(*_: object) -> None:
+        threading.Thread(target=restart, name="quire-restart", daemon=True).start()
+
+    signal.signal(signal.SIGHUP, hear)

@@ -125,6 +125,8 @@ def _add_steps(parser: ArgumentParser) -> None:
     add("--deadlines", type=finite, metavar="Q", help="requests may have ttft_ms; so many bounds are kept: 0.95")
     ahead = "prepare a step while the one before computes (default: on GPUs)"
     add("--overlap", action=BooleanOptionalAction, help=ahead)
+    sharing = "prompts use what a step computes for others (default), or wait for it"
+    add("--share-pending", action=BooleanOptionalAction, default=True, help=sharing)
     add("--enforce-eager", action="store_true", help="no CUDA graphs for decoding steps")
     add("--grant", action="append", default=[], metavar="TENANT=N", help="its priority; lower goes first (default 0)")
     parser.set_defaults(granted=())  # what --grant says, when it has been read
@@ -248,7 +250,7 @@ def _engine_fields(options: Namespace) -> dict[str, Any]:
         "max_waiting": options.max_requests, "receipts": True, "eviction": options.eviction,
         "eviction_cost": options.eviction_cost, "receipt_chunks": options.receipt_chunks,
         "scheduling": options.scheduling, "granted": options.granted, "overlap": options.overlap,
-        "graphs": "off" if options.enforce_eager else "auto",
+        "graphs": "off" if options.enforce_eager else "auto", "share_pending": options.share_pending,
         "deadlines": options.deadlines,
     }  # fmt: skip
     if options.max_length is not None:

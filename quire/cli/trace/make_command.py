@@ -6,7 +6,6 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import inf
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -119,12 +118,9 @@ def rate_of(text: str) -> float:
     """So many per second, of "2", "2/s", "40/min" or "30/h"."""
     number, _, unit = text.partition("/")
     try:
-        rate = float(number) / _PER[unit or "s"]
+        return float(number) / _PER[unit or "s"]
     except (KeyError, ValueError):
-        rate = 0.0
-    if not 0 < rate < inf:
-        raise ArgumentTypeError(f"{text!r} is not a rate; write a number above 0, or such as 30/h")
-    return rate
+        raise ArgumentTypeError(f"{text!r} is not a rate; write a number, or such as 30/h") from None
 
 
 @contextmanager

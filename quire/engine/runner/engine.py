@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -52,6 +53,7 @@ from quire.engine.step.runs.step_work import Turn
 from quire.engine.step.runs.tenant import Together
 from quire.engine.step.schedule import Scheduler
 from quire.engine.step.step_report import Stats, StepReport, Stopwatch
+from quire.engine.step.step_slots import slots_of
 from quire.engine.structured_outputs.grammar import Grammars
 from quire.engine.structured_outputs.token_mask import TokenMask
 from quire.insight.deadlines.door import DoorVerdict
@@ -163,15 +165,19 @@ class Engine:
             fact = f"{len(self.runs)} runs are in the engine, max_waiting is {self.config.max_waiting}"
             raise EngineBusy(say("submit", fact, "submit again when some are done"))
 
+    @property
+    def recorder(self) -> TraceRecorder | None:
+        """The last one that `record` has made."""
+        return None if self._live.recording is None else self._live.recording.recorder
+
     def record(self, path: str | Path, *, key_file: str | Path | None = None) -> TraceRecorder:
         """Write a trace of what is served from now on: when it came, how long it was, keyed ids of its blocks.
 
         `path`: JSON lines, plain or gzip, complete when the engine, or what this returns, is closed. No step waits for
         it or fails by it. Recordings with one `key_file` can be joined.
         """
-        recording = self._live.recording
-        if recording is not None and recording.recorder.is_open:
-            fact = f"{recording.recorder!r} is open"
+        if self.recorder is not None and self.recorder.is_open:
+            fact = f"{self.recorder!r} is open"
             raise StateError(say(f"a recording in {str(path)!r}", fact, "close that one first"))
         key = None if key_file is None else read_key(key_file)
         recorder = TraceRecorder(path, self.config.block_size, key=key, clock=self.clock)
@@ -270,7 +276,11 @@ class Engine:
 
     def _settle(self, turn: Turn) -> None:
         """Pages are where they belong; branches that lost some compute them again, or wait for new ones."""
-        self.set_back(self.plans.settle(), turn)
+        if self.connector_side.connector is not None:  # it reads and fills pages when it likes
+            self.set_back(self.plans.settle(), turn)
+        else:
+            touched = partial(slots_of, self.cache, turn, self.scheduler.queues.plain.still_ready(turn.rows))
+            self.set_back(self.plans.settle_for(touched), turn)
         for branch in turn.admitted:
             branch.run.times.admitted = branch.run.times.admitted or self.clock()
             if branch.sequence is not None and branch.run.fresh:
@@ -352,8 +362,8 @@ class Engine:
                 self.in_flight.read_all()
                 self.plans.settle()
         finally:
-            if self._live.recording is not None:
-                self._live.recording.recorder.close()
+            if self.recorder is not None:
+                self.recorder.close()
             if self.incidents is not None:
                 self.incidents.close()
             if self.bills is not None and not self.closed:

@@ -48,8 +48,8 @@ class EngineConfig:
     snapshot_decoding: int | None = None  # the same in answers; 0: none; None: as in prompts
     reuse: bool = True
     partial_reuse: bool = True
-    wait_for_reuse: bool = True  # a request may wait a step for a prefix that another is computing
-    share_pending: bool = True  # instead it uses what a step is computing of that, and waits only for the rest
+    wait_for_reuse: bool = True  # a request may wait a step for a prefix that another is computing; False: nor share it
+    share_pending: bool = True  # it uses what a step is computing of that, and waits only for the rest, if it may wait
     graphs: Graphs = (
         "auto"  # decoding steps of fixed sizes, as CUDA graphs; "on": on a CPU too, uncaptured; "off": none
     )

@@ -56,6 +56,7 @@ class ReplicaConfig:
     receipt_chunks: int = 0  # likewise
     scheduling: Scheduling = "fair"  # as in EngineConfig
     overlap: bool | None = None  # likewise
+    share_pending: bool = True  # likewise
     graphs: Graphs = "auto"  # likewise
     deadlines: float | None = None  # likewise
     granted: tuple[tuple[str, int], ...] = ()  # priorities of tenants, as in EngineConfig
@@ -77,8 +78,7 @@ class Replica:
             "max_waiting": config.max_requests, "events": True, "receipts": True, "eviction": config.eviction,
             "eviction_cost": config.eviction_cost, "receipt_chunks": config.receipt_chunks,
             "scheduling": config.scheduling, "granted": config.granted, "overlap": config.overlap,
-            "graphs": config.graphs,
-            "deadlines": config.deadlines,
+            "share_pending": config.share_pending, "graphs": config.graphs, "deadlines": config.deadlines,
         }  # fmt: skip
         if config.event_seed:
             fields["event_seed"] = config.event_seed

@@ -73,6 +73,12 @@ class Bills:
     def __repr__(self) -> str:
         return f"Bills({len(self._accounts)} accounts{f', broken: {self.error}' * bool(self.error)})"
 
+    @property
+    def stopped(self) -> str:
+        """Why they are not kept, or not saved, any more; empty: they are."""
+        ended = self._saver is not None and self._saver.stopped
+        return f"they are broken: {self.error}" if self.error else "their thread has ended" if ended else ""
+
     # -- what the cache reports ----------------------------------------------------------------------------------------
 
     def attach_pages(self, setup: Setup) -> None:

@@ -13,18 +13,23 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.content.content_index import LEAST_EQUAL, ContentIndex, name_text
+from quire.core.content.content_index import LEAST_EQUAL, ContentIndex, NamedText, name_text
 from quire.core.records.identity import Scope
 from quire.trace.record.trace_writer import Interruption
 
 CHUNKS = 1 << 20  # of prompts, about 8 million tokens: 16 MiB
+FIRST, GROWTH = 1 << 12, 8  # at the beginning: few logs are long
+ROOM = 128  # places for each chunk until then, so that hardly one falls on others
 
 
 class PromptInterruptions:
     """Looks at one prompt after the other, each beside all before it of its scope."""
 
     def __init__(self) -> None:
-        self._content = ContentIndex(CHUNKS)
+        self._size = FIRST
+        self._content = ContentIndex(FIRST)
+        self._texts: list[NamedText] = []  # until it has its full size
+        self._chunks = 0
 
     def add(self, tokens: NDArray[np.int32], scope: Scope) -> Interruption | None:
         """One more prompt; where it was interrupted, if it is."""
@@ -32,7 +37,26 @@ class PromptInterruptions:
             return None
         text = name_text(tokens, scope.key)
         known, runs = self._content.find(text)
-        self._content.add(text)
+        self._keep(text, known < len(tokens))
         behind = [(stop - max(start, known), max(start, known)) for start, stop in runs if stop > known]
         length, start = max(behind, default=(0, 0))
         return Interruption(known, start - known, length) if length >= LEAST_EQUAL else None
+
+    def _keep(self, text: NamedText, is_new: bool) -> None:
+        """For the prompts that come."""
+        self._content.add(text)
+        if self._size == CHUNKS or not is_new:
+            return
+        self._texts.append(text)
+        self._chunks += len(text.ends)
+        if self._chunks * ROOM > self._size:
+            self._grow()
+
+    def _grow(self) -> None:
+        while self._size < min(self._chunks * ROOM, CHUNKS):
+            self._size = min(self._size * GROWTH, CHUNKS)
+        self._content = ContentIndex(self._size)
+        for one in self._texts:
+            self._content.add(one)
+        if self._size == CHUNKS:
+            self._texts.clear()

@@ -98,6 +98,11 @@ class TraceRecorder:
         """Whether it still records."""
         return not self._closed and self.error is None
 
+    @property
+    def stopped(self) -> str:
+        """Why it records nothing any more, though it is open; empty: it does."""
+        return self.error or ("its thread has ended" if self.is_open and not self._thread.is_alive() else "")
+
     def arrive(self) -> ArrivedRequest:
         """A request has come; `add` or `forget` says what became of it."""
         now = self._began + (self._clock() - self._start) * 1000

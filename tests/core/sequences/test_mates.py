@@ -165,7 +165,7 @@ def test_cancelled_before_the_launch_sharers_go_first(store: StoreName) -> None:
     assert cache.num_free() == 32 and cache.num_sequences == 0
 
 
-def test_a_step_that_fails_takes_sharers_of_its_own_batch(store: StoreName) -> None:
+def test_sharers_of_a_step_that_fails_go_back_in_its_own_batch(store: StoreName) -> None:
     cache = sharing(store)
     one, two = twins(cache)
     told = cache.fail(cache.launch())
@@ -192,7 +192,7 @@ def test_a_sharer_that_computes_less_keeps_what_the_other_computed(store: StoreN
     assert (one.computed, one.ran, two.computed, two.ran) == (9, 9, 8, 8)
 
 
-def test_an_owner_whose_page_is_lost_before_the_launch_loses_its_sharers(store: StoreName) -> None:
+def test_sharers_of_an_owner_whose_page_is_lost_before_the_launch_go_back(store: StoreName) -> None:
     cache = sharing(store)
     one, two = twins(cache)
     told = cache.lose(0, [int(one.slots()[0])]).setbacks
@@ -202,7 +202,7 @@ def test_an_owner_whose_page_is_lost_before_the_launch_loses_its_sharers(store: 
     goes_on(cache, two)
 
 
-def test_a_failed_step_before_takes_the_whole_chain(store: StoreName) -> None:
+def test_a_failed_step_before_sets_the_whole_chain_back(store: StoreName) -> None:
     cache = sharing(store)
     one, first = flying(cache, length=12)
     two, three = start(cache, begins("b", 12, 9), begins("c", 12, 9))
@@ -429,7 +429,7 @@ def test_the_same_while_its_first_part_is_in_flight(store: StoreName) -> None:
 
 
 @pytest.mark.parametrize("in_flight", [False, True])
-def test_a_part_that_fails_takes_its_sharers(store: StoreName, in_flight: bool) -> None:
+def test_a_part_that_fails_sets_its_sharers_back(store: StoreName, in_flight: bool) -> None:
     cache = sharing(store)
     one, first = flying(cache, length=30, max_chunk=10)
     if not in_flight:

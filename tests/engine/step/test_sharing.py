@@ -94,7 +94,7 @@ def test_who_has_its_turn_before_a_prompt_under_way_counts_on_nothing_of_it() ->
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_part_that_raises_takes_who_uses_it(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_raises_sets_back_who_uses_it(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = open_engine("llama", 100, max_num_tokens=200, max_chunk=40, overlap=overlap)
     runs = [engine.submit(words(0, LENGTH), plain(ANSWER))]
     step(engine)

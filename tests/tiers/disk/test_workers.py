@@ -41,9 +41,12 @@ def test_an_act_that_raises_is_told_and_the_thread_goes_on() -> None:
     def fail(job: DiskJob) -> None:
         raise ValueError("no")
 
-    jobs = workers.run([fail, lambda job: None, fail], 600)
-    assert [repr(job.error) for job in jobs] == ["ValueError('no')", "None", "ValueError('no')"]
-    assert all(job.done for job in jobs) and workers.close(600)
+    def leave(job: DiskJob) -> None:
+        raise SystemExit
+
+    jobs = workers.run([fail, lambda job: None, leave, fail], 600)
+    assert [repr(job.error) for job in jobs] == ["ValueError('no')", "None", "SystemExit()", "ValueError('no')"]
+    assert all(job.done for job in jobs) and not workers.stopped and workers.close(600)
     (after,) = workers.run([fail], 600)
     assert not after.done and after.given_up
 

@@ -166,6 +166,19 @@ class DiskKeeper:
         """Whether it was closed and its thread still waits for the disk: it may touch pages yet."""
         return self._upkeep.plans.closing.is_set() and self._thread.alive
 
+    @property
+    def stopped(self) -> str:
+        """Which of the threads that copy pages has ended; empty: none, or it is closed."""
+        if not self._thread.alive:
+            return "its thread has ended"
+        workers = self._folder.tier.stopped
+        return f"{workers} of its worker threads have ended" if workers else ""
+
+    @property
+    def scrubber(self) -> Scrubber | None:
+        """What reads pages to find damage early, if anything does."""
+        return self._scrubber
+
     def __enter__(self) -> DiskKeeper:
         return self
 

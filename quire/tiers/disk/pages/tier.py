@@ -98,6 +98,11 @@ class DiskTier:
         self._closed = False
         self._workers = Workers(f"quire-{name}", self._io.num_threads, self._io.depth)
 
+    @property
+    def stopped(self) -> int:
+        """Its worker threads that have ended though it is open."""
+        return self._workers.stopped
+
     def info(self) -> TierInfo:
         """What the tier is."""
         return self._info
