@@ -67,8 +67,8 @@ def test_all_three_base_classes_are_compared(tmp_path: Path) -> None:
         (tmp_path / file).write_text("\n".join([f"class {name}:", *methods]))
     found = list(base_classes(tmp_path, "0.33.0"))
     assert len(found) == 3 and all("is as the table has it" in line for line in found)
-    with (tmp_path / TIER_FILE).open("a") as file:
-        file.write("\n    def fresh(self, one): ...")
+    source = (tmp_path / TIER_FILE).read_text()
+    (tmp_path / TIER_FILE).write_text(f"{source}\n    def fresh(self, one): ...")
     (tmp_path / POLICY_FILE).unlink()
     found = list(base_classes(tmp_path, "0.33.0"))
     assert found[1:3] == ["== vLLM 0.33.0: the base class of policies has changed", f"gone: {POLICY_FILE}"]
