@@ -76,6 +76,28 @@ def test_a_replay_calls_interrupted_what_its_maker_had_seen(
         assert f"part near token {at['token']}" in words
 
 
+def test_all_pieces_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two times in each prompt: what stands between them, and behind the second; and pieces in another order."""
+    draw = np.random.default_rng(2)
+
+    def words(count: int) -> list[int]:
+        return [int(word) for word in draw.integers(0, 90_000, count)]
+
+    one, two, three, tools = words(100), words(400), words(500), [words(90) for _ in range(6)]
+    asked = [one + words(5) + two + words(5) + three for _ in range(20)]
+    shuffled = [one + [word for at in draw.permutation(6) for word in tools[at]] for _ in range(20)]
+    for name, prompts, least, most in (("times", asked, 850, 900), ("orders", shuffled, 200, 540)):
+        (folder := tmp_path / name).mkdir()
+        path = made_of(folder, of_tokens(prompts))[0]
+        result = played(path, capsys)
+        assert 19 * least < result["misses"]["causes"]["interrupted"] <= 19 * most
+        for command in (["replay"], ["trace", "stats"]):
+            assert main([*command, str(path)]) == 0
+            assert "a time, a date or an id, or pieces in another order?" in capsys.readouterr().out
+        assert main(["trace", "stats", str(path), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["interrupted"]["tokens"] >= 19 * least
+
+
 def test_stats_say_it_and_are_silent_of_clean_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = recorded(tmp_path / "t.jsonl", stamped(30))
     assert main(["trace", "stats", str(path), "--json"]) == 0
@@ -102,10 +124,12 @@ def test_marks_move_new_tokens_and_no_others() -> None:
         edges = sorted(draw.sample(range(1, 200), 6))
         misses = tuple(Miss(draw.choice(names), start, stop) for start, stop in itertools.pairwise(edges))
         receipt = Receipt(edges[-1], edges[0], {}, misses)
-        mark = Interruption(draw.randrange(150), draw.randrange(60), draw.randrange(1, 200))
+        more = tuple(draw.randrange(1, 40) for _ in range(2 * draw.randrange(4)))
+        mark = Interruption(draw.randrange(150), draw.randrange(60), draw.randrange(1, 60), more)
         found = with_mark(receipt, mark)
         check_receipt(found)
-        again = range(mark.position + mark.width, mark.position + mark.width + mark.equal_after)
+        again = {token for start, stop in mark.pieces for token in range(start, stop)}
+        assert sum(mark.numbers) == mark.pieces[-1][1] and len(mark.pieces) == 1 + len(more) // 2
         wanted = ["interrupted" if cause == "new" and at in again else cause for at, cause in causes_of(receipt)]
         assert [cause for _, cause in causes_of(found)] == wanted, (receipt, mark)
         assert all(0 <= miss.parted <= miss.start for miss in found.misses)

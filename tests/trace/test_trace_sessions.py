@@ -37,6 +37,8 @@ def test_both_formats_say_whose_a_request_is_and_how_it_ended(tmp_path: Path, li
     first, second, third = trace
     assert (first.session, first.finish, first.back) == ("agent 7", "tool_calls", "never")
     assert first.interrupted == Interruption(20, 3, 900)
+    longer = read_trace(write(tmp_path / "u", line | {"interrupted": [20, 3, 90, 5, 40]}))[0].interrupted
+    assert longer is not None and longer.pieces == [(23, 113), (118, 158)]
     assert (second.session, second.finish, second.back, second.interrupted) == (None, None, None, None)
     assert third.session == 0
 
@@ -46,7 +48,7 @@ def test_both_formats_say_whose_a_request_is_and_how_it_ended(tmp_path: Path, li
     ("name", "value"),
     [("session", True), ("session", -1), ("session", ""), ("session", "x" * 201), ("session", [1]), ("finish", 1),
      ("session", "half \ud800"), ("finish", ""), ("finish", "a sentence. Or two"), ("finish", "x" * 41),
-     ("interrupted", [1, 2]),
+     ("interrupted", [1, 2]), ("interrupted", [1, 2, 3, 4]), ("interrupted", [1] * 131),
      ("interrupted", 5), ("interrupted", [1, 2, -1]), ("interrupted", [1, True, 3]), ("back", "maybe"),
      ("back", 1), ("back", ["soon"])],
 )  # fmt: skip
@@ -96,7 +98,7 @@ def test_every_prompt_says_where_it_was_interrupted(tmp_path: Path) -> None:
     path, _ = made_of(tmp_path, [*log[:-1], {**log[-1], "cache_salt": "theirs"}])
     marks = [line.get("interrupted") for line in lines_of(path)]
     assert [place for place, mark in enumerate(marks) if mark is not None] == [301]
-    token, width, after = marks[301] or (0, 0, 0)
+    token, width, after, *_ = marks[301] or (0, 0, 0)
     assert 2940 < token <= 3000 < token + width <= 3061 and token + width + after == 3401
 
 
@@ -140,7 +142,9 @@ def test_marks_do_not_change_while_more_is_kept() -> None:
     marks = PromptInterruptions()
     found = [marks.add(tokens, Scope()) for tokens in asked]
     assert found[:350] == [None] * 350
-    whole = [mark for mark in found[350:] if mark is not None and mark.width + mark.equal_after == 180]
+    whole = [
+        mark for mark in found[350:] if mark is not None and mark.width + mark.equal_after == 180 and not mark.more
+    ]
     assert len(whole) > 345, "but for a chunk that fell on others"
     assert all(mark.position == 0 and 60 <= mark.width <= 148 for mark in whole)
     assert marks.add(asked[0], Scope()) is None, "it is known from its beginning"

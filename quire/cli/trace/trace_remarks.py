@@ -42,12 +42,13 @@ def _interrupted(stats: Numbers) -> TraceRemark | None:
     marked = stats["interrupted"]
     if marked is None or marked["share"] < SOME:
         return None
-    at, requests = marked["most_at"], max(stats["arrivals"]["requests"], 1)
+    at = marked["most_at"]
+    same = at["requests"] / max(stats["arrivals"]["requests"], 1)
     text = (
         f"At least {share_text(marked['share'])} of the prompt tokens stood in earlier prompts word for word, behind "
         f"something that differs (most often near token {count_text(at['token'])}: in "
-        f"{share_text(at['requests'] / requests)} of the requests): a time, a date or an id in the system prompt? Put "
-        "it behind what stays the same."
+        f"{share_text(same)} of the requests): a time, a date or an id, or pieces in another order? "
+        "Put what changes behind what stays the same."
     )
     return TraceRemark("interrupted", text)
 

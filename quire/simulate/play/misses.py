@@ -51,7 +51,7 @@ class MissTally:
                 self._again[place] += 1
         if mark is not None:
             self._marked += 1
-            self._equal_after += mark.equal_after
+            self._equal_after += sum(stop - start for start, stop in mark.pieces)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; empty when nothing was explained."""
@@ -86,22 +86,21 @@ def with_mark(receipt: Receipt, mark: Interruption | None) -> Receipt:
     """A receipt in which the new text that a trace's maker had seen before is called interrupted."""
     if mark is None:
         return receipt
-    begin = mark.position + mark.width
-    end = begin + mark.equal_after
     misses: list[Miss] = []
     for miss in receipt.misses:
-        start, stop = max(begin, miss.start), min(end, miss.stop)
-        if miss.cause != "new" or stop <= start:
-            misses.append(miss)
-            continue
-        parted = min(max(mark.position, miss.start), start)
-        parts = (
-            replace(miss, stop=start),
-            Miss("interrupted", start, stop, gap=start - parted),
-            replace(miss, start=stop),
-        )
-        misses += [part for part in parts if part.num_tokens]
+        misses += [miss] if miss.cause != "new" else _split(miss, mark)
     return replace(receipt, misses=tuple(misses))
+
+
+def _split(miss: Miss, mark: Interruption) -> list[Miss]:
+    found, at = list[Miss](), miss.start
+    parted = max(mark.position, miss.start)
+    for start, stop in mark.pieces:
+        start, stop = max(start, at), min(stop, miss.stop)
+        if start < stop:
+            found += [replace(miss, start=at, stop=start), Miss("interrupted", start, stop, gap=max(start - parted, 0))]
+            at = parted = stop
+    return [part for part in (*found, replace(miss, start=at)) if part.start < part.stop]
 
 
 def explanation(receipt: Receipt) -> str:

@@ -60,12 +60,12 @@ def _repeated(misses: Json, prompt: int) -> str:
         else ""
     )
     marked = misses.get("marked_interrupted")
-    least = "At least " if marked else ""  # a mark names one piece of a prompt
-    by = " The trace's marks say so, which name one piece of each prompt." if marked else ""
+    least = "At least " if marked else ""  # of what was forgotten by then there is no mark
+    by = " The trace's marks say so." if marked else ""
     return (
-        f"{least}{share_text(share)} stood in earlier prompts word for word, behind something that differs{where}: a "
-        f"time, a date or an id in the system prompt? Put it behind what stays the same.{by} `quire findings` says "
-        "more of a log."
+        f"{least}{share_text(share)} stood in earlier prompts word for word, behind something that differs{where}: "
+        f"a time, a date or an id, or pieces in another order? Put what changes behind what stays the same.{by} "
+        "`quire findings` says more of a log."
     )
 
 

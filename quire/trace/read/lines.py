@@ -20,7 +20,7 @@ from quire.core.records.identity import Scope
 from quire.core.records.retain import RetainRange, Retention
 from quire.trace.read.not_a_trace import PLAIN as PLAIN_LOG
 from quire.trace.read.not_a_trace import TABLE, is_table, other_kind
-from quire.trace.record.trace_writer import FIELD, VERSION, Interruption, is_reason
+from quire.trace.record.trace_writer import FIELD, MOST_PIECES, VERSION, Interruption, is_reason
 from quire.trace.units import cut, shown
 
 LONGEST = 1 << 24  # tokens of one prompt or answer
@@ -279,9 +279,10 @@ def _interrupted(fields: dict[str, Any]) -> Interruption | None:
     value = fields.get("interrupted")
     if value is None:
         return None
-    if not isinstance(value, list) or len(value) != 3:
-        raise Wrong(f"interrupted is {_short(value)}", "give [token, tokens, equal tokens after it]")
-    return Interruption(*(_count("a number of interrupted", number, 0) for number in value))
+    if not isinstance(value, list) or not 3 <= len(value) <= 1 + 2 * MOST_PIECES or len(value) % 2 == 0:
+        raise Wrong(f"interrupted is {_short(value)}", "give [token, tokens, equal tokens after it, tokens, equal ...]")
+    position, width, equal, *more = (_count("a number of interrupted", number, 0) for number in value)
+    return Interruption(position, width, equal, tuple(more))
 
 
 def _priority(fields: dict[str, Any]) -> int:

@@ -4,8 +4,7 @@
     now       [ 10:32 ][ rules of the house ............ ][ another ]
               ^ position, width 5 or so ^ equal_after
 
-Of several pieces that are equal again the longest counts. Places are those of chunks. Keeps numbers of the last
-chunks, and no token.
+Places are those of chunks. Keeps numbers of the last chunks, and no token.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from quire.core.content.content_index import LEAST_EQUAL, ContentIndex, NamedText, name_text
 from quire.core.records.identity import Scope
-from quire.trace.record.trace_writer import Interruption
+from quire.trace.record.trace_writer import MOST_PIECES, Interruption
 
 CHUNKS = 1 << 20  # of prompts, about 8 million tokens: 16 MiB
 FIRST, GROWTH = 1 << 12, 8  # at the beginning: few logs are long
@@ -38,9 +37,13 @@ class PromptInterruptions:
         text = name_text(tokens, scope.key)
         known, runs = self._content.find(text)
         self._keep(text, known < len(tokens))
-        behind = [(stop - max(start, known), max(start, known)) for start, stop in runs if stop > known]
-        length, start = max(behind, default=(0, 0))
-        return Interruption(known, start - known, length) if length >= LEAST_EQUAL else None
+        numbers, at = [known], known
+        for start, stop in runs:
+            start = max(start, known)
+            if stop - start >= LEAST_EQUAL and len(numbers) <= 2 * MOST_PIECES:
+                numbers += [start - at, stop - start]
+                at = stop
+        return Interruption(known, numbers[1], numbers[2], tuple(numbers[3:])) if len(numbers) > 1 else None
 
     def _keep(self, text: NamedText, is_new: bool) -> None:
         """For the prompts that come."""

@@ -62,16 +62,15 @@ class TraceStats:
         mark = line.interrupted
         if mark is None:
             return
-        begin = mark.position + mark.width
-        tokens = min(begin + mark.equal_after, line.length) - max(begin, shared)
-        if tokens > 0:
+        tokens = sum(max(0, min(stop, line.length) - max(start, shared)) for start, stop in mark.pieces)
+        if tokens:
             self.counts["interrupted"] += 1
             self.counts["interrupted tokens"] += tokens
             if len(self.parted) < MOST_NAMES or mark.position in self.parted:
                 self.parted[mark.position] += 1
 
     def _interrupted(self) -> dict[str, Any] | None:
-        """Of prompts with marks: they name one piece of each, so tokens are at least so many."""
+        """Of prompts with marks: what was forgotten by then has none, so tokens are at least so many."""
         if not self.parted:
             return None
         token, count = self.parted.most_common(1)[0]
