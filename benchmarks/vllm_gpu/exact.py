@@ -134,7 +134,8 @@ def compared(plain: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_near_tie(plain: Any, ours: Any) -> bool:
-    """Whether two answers part where both choices were worth the same but for rounding: kernels differ by batch."""
+    """Whether two answers part where each run gave its own choice the same logprob but for rounding: kernels differ by
+    batch. A sign of a tie, no proof: what a run gave the other's choice is not known here."""
     first = next(nth for nth, (one, other) in enumerate(zip(plain[0], ours[0], strict=True)) if one != other)
     return bool(abs(plain[1][first] - ours[1][first]) < TIE)
 
