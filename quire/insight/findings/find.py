@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quire.insight.findings.block_faults import large_blocks
+from quire.insight.findings.cache_faults import large_blocks, small_memory
 from quire.insight.findings.finding import Fetch, Finding, Place
 from quire.insight.findings.fine_part import fine_log, fine_part
 from quire.insight.findings.floods import floods
@@ -15,7 +15,6 @@ from quire.insight.findings.pairs import Pairs
 from quire.insight.findings.prompt_rows.lost_text import LostText, find_lost
 from quire.insight.findings.prompt_rows.prompt_log import PromptLog
 from quire.insight.findings.prompt_rows.window import Window
-from quire.insight.findings.small_memory import small_memory
 from quire.insight.findings.text_faults import TextFaults
 from quire.insight.findings.traffic_faults import retries, split_caches
 
