@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 600.0  # seconds for a server to write
 CHANGES = (
-    "eviction", "eviction_cost", "ghosts", "partial_reuse", "copy_on_partial_reuse", "shadows", "resume_every",
-    "offload_min_priority", "max_sequences",
+    "eviction", "eviction_cost", "compute_doubles_at", "ghosts", "partial_reuse", "copy_on_partial_reuse", "shadows",
+    "resume_every", "offload_min_priority", "max_sequences",
 )  # fmt: skip
 STEPS = ("add", "admit", "grow")
 HOST = "host"  # a tier that may be added

@@ -187,6 +187,15 @@ def test_what_means_nothing_for_examples_is_refused(
         assert f"quire diff: {option.partition('=')[0]} with --data: " in told and cure in told
 
 
+def test_a_log_is_not_read_as_a_template(
+    tmp_path: Path, folders: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, _ = chat_example(tmp_path, 3)
+    log = write(tmp_path / "log.jsonl", False)
+    assert main(["lint", log, *words[2:], "--tokenizer", folders[0]]) == 2
+    assert "its name is that of a log; leave out --data" in capsys.readouterr().err
+
+
 def test_limits_and_bad_examples(tmp_path: Path, folders: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     words, _ = chat_example(tmp_path, 5)
     words += ["--tokenizer", folders[0]]

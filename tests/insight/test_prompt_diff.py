@@ -56,6 +56,18 @@ def test_a_line_that_rotates_in_front_loses_every_turn(tmp_path: Path, capsys: p
     assert told["lost_tokens_per_day"] == round(lost / 6000 * 86400)  # 6 requests, one in 1,000 seconds
 
 
+def test_places_beside_each_other_are_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An id of digits: some begin as another did, by one token or two. Another place is another loss."""
+    ids = [[1, 2, 3], [1, 2, 4], [1, 5, 3], [2, 2, 2], [1, 2, 5], [3, 3, 3]]
+    old, new = turns([[9, 9, 9]] * 6), turns([[9, *one] for one in ids])
+    assert run(tmp_path, old, new, "--json") == 1
+    (loss,) = json.loads(capsys.readouterr().out)["losses"]
+    assert (loss["token"], loss["last_token"], loss["requests"], loss["line"]) == (1, 3, 5, 2)
+    assert loss["tokens"] == sum(shared(old)) and loss["example"]["token"] == 3
+    assert run(tmp_path, old, new) == 1
+    assert "- sharing ends at token 1 to 3 in 5 requests: " in capsys.readouterr().out
+
+
 def test_people_read_where_and_how_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, turns([[7]] * 6), turns([[n] for n in range(6)])) == 1
     text = capsys.readouterr().out

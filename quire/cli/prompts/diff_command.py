@@ -83,11 +83,12 @@ def _lines(found: PromptDiff, log: str) -> list[str]:
     for loss in found.losses[:SHOWN]:
         one = loss.example
         where, before = (f" ({place})" if place else "" for place in (one.message, one.old_message))
+        up_to = f" to {loss.last_token:,}" if loss.last_token > loss.token else ""
         whose = "" if loss.application is None else f" of {loss.application}"
         each = count_text(round(loss.tokens / len(loss.requests)))
         lines.append(
-            f"- sharing ends at token {loss.token:,}{where} in {count_text(len(loss.requests))} requests{whose}: "
-            f"{each} tokens per request are lost. See line {one.line} of {log}: it shared up to token "
+            f"- sharing ends at token {loss.token:,}{up_to}{where} in {count_text(len(loss.requests))} requests"
+            f"{whose}: {each} tokens per request are lost. See line {one.line} of {log}: it shared up to token "
             f"{one.old_token:,}{before}."
         )
     if len(found.losses) > SHOWN:

@@ -15,6 +15,7 @@ from quire.trace.prompts.message_places import message_at
 from quire.trace.prompts.template_prompts import ENDINGS, TemplateFile
 
 Source = LogFile | TemplateFile
+LOGS = (".jsonl", ".json", ".gz", ".zst")
 NO_LOG = {
     "time_field": "leave it out; --rate says how often requests come",
     "time_unit": "leave it out; --rate says how often requests come",
@@ -37,6 +38,9 @@ def open_source(path: str, options: Namespace, tokenizer: str | None) -> Source:
     """A log, or a template if there is data for one."""
     settings = replace(log_options(options), tokenizer=tokenizer, times_needed=False)
     if options.data is not None:
+        if path.endswith(LOGS):
+            cure = "leave out --data for a log, or name a template"
+            raise InputError(say(f"template {path!r}", "its name is that of a log", cure))
         _check_template_options(options)
         return TemplateFile(path, options.data, settings)
     if path.endswith(ENDINGS):

@@ -92,6 +92,7 @@ def _parser() -> ArgumentParser:
     add("--max-length", type=int, metavar="N", help="tokens of a prompt and its answer (default: the model's, or 8192)")
     add("--eviction", choices=get_args(Eviction), default="auto", help=f"which cached page goes first: {USUAL_ORDER}")
     add("--eviction-cost", choices=["tokens", "compute"], default="tokens", help="compute keeps deep pages longer")
+    add("--compute-doubles-at", type=int, metavar="N", help="where a token costs twice (default: the model's shape)")
     add("--receipt-chunks", type=int, default=0, metavar="N", help="of 8 tokens: text that receipts find again (0)")
     _add_steps(parser)
     add("--max-requests", type=int, default=256, metavar="N", help="at the same time; others get 429 (default 256)")
@@ -248,7 +249,8 @@ def _engine_fields(options: Namespace) -> dict[str, Any]:
 
     fields: dict[str, Any] = {
         "max_waiting": options.max_requests, "receipts": True, "eviction": options.eviction,
-        "eviction_cost": options.eviction_cost, "receipt_chunks": options.receipt_chunks,
+        "eviction_cost": options.eviction_cost, "compute_doubles_at": options.compute_doubles_at,
+        "receipt_chunks": options.receipt_chunks,
         "scheduling": options.scheduling, "granted": options.granted, "overlap": options.overlap,
         "graphs": "off" if options.enforce_eager else "auto", "share_pending": options.share_pending,
         "deadlines": options.deadlines,

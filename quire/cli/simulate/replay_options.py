@@ -69,6 +69,10 @@ def _add_cache(group: argparse._ArgumentGroup) -> None:
         help="what a lost page costs: compute keeps pages deep in long prompts longer (adaptive order only)",
     )  # fmt: skip
     group.add_argument(
+        "--compute-doubles-at", type=int, default=_DEFAULT.compute_doubles_at, metavar="N",
+        help="a token that deep costs twice the first one to compute (%(default)s fits models of 8B parameters)",
+    )  # fmt: skip
+    group.add_argument(
         "--retain", action="append", default=[], metavar="START:END:PRIORITY[:SECONDS]",
         help="keep these prompt tokens of every request at a priority (0 to 100; 35 is usual); END may be empty",
     )  # fmt: skip
@@ -179,6 +183,7 @@ def settings_of(options: Namespace) -> ReplaySettings:
         two_phase=options.two_phase,
         eviction=options.eviction,
         eviction_cost=options.eviction_cost,
+        compute_doubles_at=options.compute_doubles_at,
         retain=tuple(_rule(text) for text in options.retain),
         decode_priority=options.decode_priority,
         offload_min_priority=options.offload_min_priority,

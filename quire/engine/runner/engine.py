@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Unpack
 import torch
 
 from quire.core.cache import Cache
+from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.identity import Scope
 from quire.core.records.request import PLAIN, Int32
@@ -44,6 +45,7 @@ from quire.engine.sampling.params import Sampling
 from quire.engine.setup.engine_config import EngineConfig
 from quire.engine.setup.fitting import memory_in_words
 from quire.engine.setup.submission import LESS, Away, EngineBusy, TokenPrompt, in_words
+from quire.engine.setup.token_cost import cost_doubles_at
 from quire.engine.step.advance import Advance
 from quire.engine.step.fork_beams import Forks
 from quire.engine.step.plain_rows import PlainBatch
@@ -69,6 +71,11 @@ PLAIN_SAMPLING = Sampling()
 _log = logging.getLogger("quire.engine")
 
 
+def _cache_config(model: Model, config: EngineConfig, connector: Connector | None) -> CacheConfig:
+    groups = model.groups(config.block_size, config.snapshot_every)
+    return config.cache_config(groups, connector is None, cost_doubles_at(model))
+
+
 class Engine:
     """Continuous batching over a Quire cache. Its numbers are the cache's promises: no step exceeds its budget."""
 
@@ -79,7 +86,7 @@ class Engine:
         disk: DiskConfig | str | Path | None = None,
     ) -> None:  # fmt: skip
         self.model, self.config, self.clock = model, config, clock
-        cache = config.cache_config(model.groups(config.block_size, config.snapshot_every), connector is None)
+        cache = _cache_config(model, config, connector)
         if disk is not None:
             check_disk_index(cache)
         self.incidents, self.bills = watchers = incidents_of(config), bills_of(config)

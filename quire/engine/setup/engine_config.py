@@ -64,6 +64,7 @@ class EngineConfig:
     disk_pages: int | Sequence[int] = 0  # slots on disk, behind host memory; what is there lasts (Engine(disk=...))
     eviction: Eviction = "auto"  # which idle page goes first, as in CacheConfig
     eviction_cost: EvictionCost = "tokens"  # likewise
+    compute_doubles_at: int | None = None  # likewise; None: by the model's shape
     scheduling: Scheduling = "fair"  # turns between tenants; "fcfs": first come, first served
     granted: Mapping[str, int] | Sequence[tuple[str, int]] = ()  # priority of tenants, lower first; of others 0
     deadlines: float | None = None  # share of bounds to keep, as 0.95; None: no request may have a deadline
@@ -93,9 +94,8 @@ class EngineConfig:
             fact = f"{self.max_sequences} sequences compute a token each"
             cure = f"give at least {self.max_sequences}, or lower max_sequences"
             raise InputError(say(f"max_num_tokens {self.max_num_tokens}", fact, cure))
-        chunk = 1 if self.max_chunk is None else self.max_chunk
-        if type(chunk) is not int or not 1 <= chunk <= LARGEST:
-            raise InputError(say(f"max_chunk {shown(chunk)}", "it is not a whole number above 0", "give one, or None"))
+        _check_count("max_chunk", self.max_chunk)
+        _check_count("compute_doubles_at", self.compute_doubles_at)
         every = 0 if self.snapshot_decoding is None else self.snapshot_decoding
         if type(every) is not int or not 0 <= every <= LARGEST:
             fact = "it is not a whole number from 0 on"
@@ -132,9 +132,11 @@ class EngineConfig:
         """Whether a step is prepared while the one before computes, on this type of device."""
         return device == "cuda" if self.overlap is None else self.overlap
 
-    def cache_config(self, groups: tuple[LayerGroup, ...], computes_all: bool = True) -> CacheConfig:
+    def cache_config(
+        self, groups: tuple[LayerGroup, ...], computes_all: bool = True, doubles_at: int = 30_000
+    ) -> CacheConfig:
         """The cache of such an engine; else a connector may bring KV that a step was to compute, and no other uses it
-        before."""
+        before. `doubles_at`: where a token costs twice, by the model's shape."""
         tiers = [TierConfig("device", self.device_pages)]
         if _some(self.host_pages):
             tiers.append(TierConfig("host", self.host_pages))
@@ -154,7 +156,13 @@ class EngineConfig:
             partial_reuse=self.partial_reuse, events=self.events, rank=self.rank,
             event_seed=self.event_seed, receipts=self.receipts, lasting=tiers[-1].slow, eviction=self.eviction,
             eviction_cost=self.eviction_cost, receipt_chunks=self.receipt_chunks, share_pending=shares,
+            compute_doubles_at=self.compute_doubles_at or doubles_at,
         )  # fmt: skip
+
+
+def _check_count(name: str, value: object) -> None:
+    if value is not None and (type(value) is not int or not 1 <= value <= LARGEST):
+        raise InputError(say(f"{name} {shown(value)}", "it is not a whole number above 0", "give one, or None"))
 
 
 def _check_lines(lines: object) -> None:

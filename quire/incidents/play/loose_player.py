@@ -27,7 +27,7 @@ from quire.incidents.files.incident_file import Plain
 from quire.incidents.files.naming import in_rows, unpacked
 from quire.incidents.play.given import request_of, scope_of
 from quire.incidents.play.played_cache import PlayedClock
-from quire.incidents.play.waiting_line import Order, WaitingLine, LooseRequest
+from quire.incidents.play.waiting_line import LooseRequest, Order, WaitingLine
 
 MOST_AT_ONCE = 64  # requests that are claimed in one step
 

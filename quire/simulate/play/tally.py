@@ -101,7 +101,7 @@ class Tally:
         self._reached: dict[Hashable, int] = {}  # tokens that a request has had computed so far
         self.busy = 0.0  # seconds in which the modelled engine computed
         self._misses = MissTally(trace, explain)
-        self._costs = CostTally()
+        self._costs = CostTally(settings.compute_doubles_at)
         self.hints = HintCounts()
         self.series = Series(config, times[-1] if times else 0.0)
 

@@ -59,6 +59,18 @@ def test_deadlines_that_were_missed_are_billed(tmp_path: Path) -> None:
     engine.close()
 
 
+def test_bytes_from_the_slow_tier_are_counted_apart() -> None:
+    engine = timed(pages=12, host=40, calibrated=0, max_length=120, max_sequences=2)
+    for first in (0, 100, 0):
+        finish_one(engine, words(first, 60))
+    side = side_of(engine)
+    fast, slow = side._bytes_up()
+    assert fast > 0 == slow
+    side._slow = 1  # were host memory the slow one
+    assert side._bytes_up() == (0, fast)
+    engine.close()
+
+
 # -- at the door -------------------------------------------------------------------------------------------------------
 
 
