@@ -108,8 +108,8 @@ $(VLLM_ENV)/ready: benchmarks/vllm-requirements.txt
 	@echo "== PYTHONPATH=. $(VLLM_ENV)/bin/python -m tests.integrations.vllm_exact --model llama --abort"
 	@touch $@
 
-# The newest vLLM there is, by name and in an environment of its own: what changed in its base class of connectors is printed,
-# then the toy lines run. CI does it every week; the environment is made anew each time.
+# The newest vLLM there is, by name and in an environment of its own: what changed in its base classes of connectors, policies and
+# tiers is printed, then the toy lines and the plugs' lives run. CI does it every week; the environment is made anew each time.
 vllm-next: benchmarks/vllm-requirements.txt
 	@rm -rf $(VLLM_NEXT)
 	@$(call VLLM_INTO,$(VLLM_NEXT),$(firstword $(subst ==, ,$(VLLM))))

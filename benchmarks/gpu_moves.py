@@ -21,7 +21,7 @@ import torch
 
 from quire.core.records.plan import COLUMNS, Kind, Plan
 from quire.tiers import ArenaTier, Mover, PageLayout
-from quire.tiers.gpu_copies import PROGRAMS
+from quire.tiers.gpu.gpu_copies import PROGRAMS
 from quire.tiers.torch_tier import TorchTier
 
 SIZES = (16 << 10, 64 << 10, 256 << 10, 512 << 10, 2 << 20, 4 << 20)

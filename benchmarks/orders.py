@@ -13,6 +13,7 @@ What is counted is the second half of the requests, when the pool is full and an
 
     lru, adaptive             orders, told nothing
     finish, exact             adaptive, with sessions and finish reasons, or with hints that know the future
+    exact soon                of that future only what comes back soon
     swapped, false never      finish with soon and later exchanged; with never said of one request in twenty
     cost, finish cost         adaptive, where a page counts as much as it costs to compute again
     optimum                   the best that any order could have, for whom the host is as near as the device
@@ -38,7 +39,7 @@ from quire.core.records.hint_words import Back
 from quire.simulate import Memory, Pace, ReplaySettings, Trace, TraceRequest, read_trace
 from quire.simulate.optimum.belady import Reuse
 from quire.simulate.optimum.optimum_prompts import in_blocks
-from quire.simulate.play.hints import BY_FINISH
+from quire.simulate.play.hints import BY_FINISH, ReplayHints
 from quire.simulate.play.trace_player import play
 from quire.simulate.setup.replay_settings import Hints
 from quire.trace.logs.sessions import Read, SessionMix, begins
@@ -58,7 +59,7 @@ class Order(NamedTuple):
     eviction: Eviction
     hints: Hints = "none"
     cost: bool = False  # pages count as much as computing them again costs
-    lies: Callable[[TraceRequest], Back | None] | None = None  # what is said at a request's end, in place of the truth
+    told: Callable[[Trace], Iterator[TraceRequest]] | None = None  # with what is said at their ends, in place of that
 
     @property
     def more(self) -> dict[str, Any]:
@@ -66,21 +67,32 @@ class Order(NamedTuple):
         return {"eviction_cost": "compute"} if self.cost else {}
 
 
-def swapped(request: TraceRequest) -> Back | None:
+def swapped(trace: Trace) -> Iterator[TraceRequest]:
     """The other of two."""
     exchanged: dict[Back | None, Back] = {"soon": "later", "later": "soon"}
-    return exchanged.get(BY_FINISH.get(request.finish or ""))
+    for one in trace:
+        yield replace(one, back=exchanged.get(BY_FINISH.get(one.finish or "")))
 
 
-def false_never(request: TraceRequest) -> Back | None:
+def false_never(trace: Trace) -> Iterator[TraceRequest]:
     """Of one in twenty what cannot be known."""
-    return "never" if request.number % 20 == 7 else None
+    for one in trace:
+        yield replace(one, back="never" if one.number % 20 == 7 else None)
+
+
+def soon_alone(trace: Trace) -> Iterator[TraceRequest]:
+    """What is back soon, known exactly, and of the rest nothing."""
+    future = ReplayHints(trace, "exact", [one.time for one in trace])
+    for one in trace:
+        soon = future.back(one, one.time) == "soon"
+        yield replace(one, back="soon" if soon else None, finish=None)
 
 
 ORDERS = {
     "lru": Order("lru"), "adaptive": Order("adaptive"), "finish": Order("adaptive", "finish"),
-    "exact": Order("adaptive", "exact"), "swapped": Order("adaptive", "finish", lies=swapped),
-    "false never": Order("adaptive", "finish", lies=false_never), "cost": Order("adaptive", cost=True),
+    "exact soon": Order("adaptive", "finish", told=soon_alone), "exact": Order("adaptive", "exact"),
+    "swapped": Order("adaptive", "finish", told=swapped),
+    "false never": Order("adaptive", "finish", told=false_never), "cost": Order("adaptive", cost=True),
     "finish cost": Order("adaptive", "finish", cost=True),
 }  # fmt: skip
 COLUMNS = [*(name for name, order in ORDERS.items() if HAS_COST or not order.cost), OPTIMUM]
@@ -171,8 +183,8 @@ def replayed(name: str, given: Given, tiers: tuple[int, ...], column: str) -> Ce
     if column == OPTIMUM:
         return Cell(100 * Reuse(in_blocks(trace, UNIT), UNIT).optimum(sum(tiers), skip=len(trace) // 2).hit_rate)
     order = ORDERS[column]
-    if order.lies is not None:
-        trace = Trace(trace.name, [replace(one, back=order.lies(one)) for one in trace], UNIT)
+    if order.told is not None:
+        trace = Trace(trace.name, list(order.told(trace)), UNIT)
     places = tuple(Memory(name, blocks=(size,)) for name, size in zip(("device", "host"), tiers, strict=False))
     settings = (WeighedSettings if order.cost else ReplaySettings)(
         tiers=places, block_size=UNIT, prefill_only=True, partial_reuse=False, max_sequences=64, token_budget=None,

@@ -4,8 +4,9 @@
     PYTHONPATH=. .venv/bin/python benchmarks/plug_speed.py --folder /mnt/nvme/test
 
 Pages are stored in jobs of 16 and loaded back, by the calls that the engine makes, twice each and in turn. `durable`
-counts a sync of all that was written; `load` is past the system's memory. `disk` is one thread that writes, syncs and
-reads one file. Each engine runs in a process of its own; one whose package is not there is left out.
+counts a sync of all that was written; `load` is past the memory of the system. `busy`: beside a thread that computes
+in Python without a pause, as an engine's scheduler does while a request waits for its pages. `disk` is one thread that
+writes, syncs and reads one file. Each engine runs in a process of its own; one whose package is not there is left out.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,7 +35,9 @@ NAMES = {
     "vllm": ("vLLM's `fs` tier", "`QuireTier`"), "sglang": ("SGLang's `HiCacheFile`", "`QuireHiCacheStorage`"),
     "lmcache": ("LMCache's `fs` adapter", "`QuireL2Adapter`"),
 }  # fmt: skip
-Speeds = tuple[float, float, float, float]  # GB/s: stored, durable, loaded, loaded from memory
+Speeds = tuple[float, ...]  # GB/s: stored, durable, loaded, loaded from memory, both beside a busy thread
+COLUMNS = ("store", "until it is durable", "load, from the disk", "load, from memory", "from the disk, busy",
+           "from memory, busy")  # fmt: skip
 
 
 class VllmTier:
@@ -182,6 +187,24 @@ def forget(folder: Path) -> None:
             os.close(number)
 
 
+@contextmanager
+def busy_thread() -> Iterator[None]:
+    """A thread that gives the interpreter away only when it must."""
+    stop = Event()
+
+    def spin() -> None:
+        while not stop.is_set():
+            sum(range(100))
+
+    thread = Thread(target=spin)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
 def speeds(make: Callable[[Path], Any], folder: Path) -> Speeds:
     side = make(folder)
     size = side.count * side.size / 1e9
@@ -191,13 +214,23 @@ def speeds(make: Callable[[Path], Any], folder: Path) -> Speeds:
     if side.disk is not None:
         assert side.disk.fence()
     forget(folder)
-    durable, begun = time.monotonic() - begun, time.monotonic()
-    side.move(True)
-    cold, begun = time.monotonic() - begun, time.monotonic()
-    side.move(True)
-    warm = time.monotonic() - begun
+    durable = time.monotonic() - begun
+    loads = timed_loads(side)
+    forget(folder)
+    with busy_thread():
+        loads += timed_loads(side)
     side.close()
-    return size / stored, size / durable, size / cold, size / warm
+    return tuple(size / took for took in (stored, durable, *loads))
+
+
+def timed_loads(side: Any) -> list[float]:
+    """Seconds for all pages, which the first time are not in memory."""
+    took = []
+    for _ in range(2):
+        begun = time.monotonic()
+        side.move(True)
+        took.append(time.monotonic() - begun)
+    return took
 
 
 def disk_speeds(folder: Path, size: int) -> Speeds:
@@ -230,7 +263,7 @@ def one_engine(name: str, at: str | None, count: int, size: int, times: int) -> 
 
 
 def row(name: str, found: list[Any]) -> str:
-    cells = [", ".join(f"{one[nth]:.2f}" for one in found) for nth in range(4)]
+    cells = [", ".join(f"{one[nth]:.2f}" for one in found if nth < len(one)) for nth in range(len(COLUMNS))]
     return f"| {name} | {' | '.join(cells)} |"
 
 
@@ -240,16 +273,19 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=128)
     parser.add_argument("--page-bytes", type=int, default=2 << 20)
     parser.add_argument("--times", type=int, default=2)
+    parser.add_argument("--only", choices=SIDES, help="of this engine")
     parser.add_argument("--engine", choices=SIDES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.engine:
         one_engine(args.engine, args.folder, args.pages, args.page_bytes, args.times)
         return
-    print("| GB/s | store | until it is durable | load, from the disk | load, from memory |\n|---|---|---|---|---|")
+    print(f"| GB/s | {' | '.join(COLUMNS)} |\n{'|---' * (1 + len(COLUMNS))}|")
     for _ in range(2):
         with tempfile.TemporaryDirectory(dir=args.folder) as name:
             print(row("the disk", [disk_speeds(Path(name), args.pages * args.page_bytes)]), flush=True)
     for engine, where in ENGINES.items():
+        if args.only not in (None, engine):
+            continue
         if not (ROOT / where).exists():
             print(f"(no {where}: {engine} is left out)")
             continue

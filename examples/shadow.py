@@ -4,8 +4,9 @@ It sees the same requests, decides for itself and acts on nothing: no bytes are 
 give it the memory you know what it would have found, and where the two differ. `Blocks` stands for your manager: whole
 blocks by the hash of all before them, reference counts, the least recently used goes first. Exchange it for yours.
 
-Expect Quire to find more where texts part inside a block, and less where equal prompts come in one step: a page can be
-found from its commit on, while this manager counts on what the same step will compute.
+Expect Quire to find more where texts part inside a block, and less where equal prompts come in one step: this manager
+counts on what the same step will compute. The cache here does so with `share_pending=True` only, and then wants steps
+to be launched; without, a page can be found from its commit on.
 """
 
 from __future__ import annotations

@@ -104,6 +104,9 @@ class Choices:
                 self.player.release(name)
             asks = [self.asks.make(self.player.name("r"))]
             self.player.add([*asks, *self.alike(asks)], Budget(None, self.chunk() if self.chance(0.3) else None))
+        if self.chance(0.4):
+            names = self.prompts()
+            self.player.add(self.alike([self.player.rows[name].ask for name in names]), self.budget(), names)
         if self.chance(0.1):
             self.spoil_shared()
         if self.player.shared():

@@ -81,9 +81,11 @@ class FlightTrial:
 
     def launch(self, names: Sequence[str]) -> None:
         """A step in flight: the model computes these sequences as far as they were handed out, places too."""
-        coming = len(self.oracle.model.coming)
+        coming, size = self.oracle.model.coming, self.oracle.world.block_size
+        later = sum(max(owner.computed, owner.launched) > owner.begun * size for _, owner, *_ in coming)
         told = self.do("launch", names)
-        self.reached["shared within a batch"] += max(0, coming - len(self.oracle.model.coming))
+        self.reached["shared within a batch"] += max(0, len(coming) - len(self.oracle.model.coming))
+        self.reached["shared with a prompt under way"] += later if not self.oracle.model.coming else 0
         for subject in self.subjects if told is not None else ():
             subject.engine.begin()
         for name, (_, since, end) in zip(names, told or (), strict=bool(told)):

@@ -54,7 +54,7 @@ LADDERS = {
         "regret|findings|bills",
         "prompt_diff",
     ],
-    "incidents": ["record", "files", "play|signs", "incidents"],
+    "incidents": ["record", "files", "play|signs|listening", "incidents"],
     "tiers.disk": ["calls", "pages", "log|ranks", "fsck|space", "folder", "keep|keyed"],
     "transfer": ["geometry", "views|links", "wire", "session", "endpoint", "endpoint_thread"],
     "viewer": [

@@ -47,7 +47,7 @@ def test_with_room_for_all_quire_finds_what_the_manager_finds_and_parts_of_block
 
 
 def test_equal_prompts_of_one_step_are_where_the_manager_finds_more() -> None:
-    """It counts on what the same step computes; Quire finds a page from its commit on."""
+    """It counts on what the same step computes; without `share_pending` Quire finds a page from its commit on."""
     module = example()
     shadow, prompt = module.Shadow(100), list(range(40))
     module.serve(module.Blocks(100), shadow, [("a", prompt, 3), ("b", prompt, 3)])

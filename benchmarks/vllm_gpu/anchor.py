@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
+from statistics import median
 from typing import Any
 
 from benchmarks.vllm_gpu.engines import SHAPES, Tokens, ask, asked, engine, leave, make_model, prompt, tell
@@ -25,10 +26,10 @@ def seconds(llm: Any, prompts: list[Tokens], sampling: Any) -> float:
 
 
 def decode(llm: Any, dice: random.Random, times: int) -> None:
-    """Prompts of 128 tokens, answers of 256; the best run behind a warm-up."""
+    """Prompts of 128 tokens, answers of 256; the median of the runs behind a warm-up."""
     for count in (1, 32, 128, 256):
         took = [seconds(llm, [prompt(dice, 128, VOCABULARY) for _ in range(count)], ask(256)) for _ in range(1 + times)]
-        tell(anchor="decode", sequences=count, tokens_per_s=round(count * 256 / min(took[1:])))
+        tell(anchor="decode", sequences=count, tokens_per_s=round(count * 256 / median(took[1:])))
 
 
 def shared(llm: Any, dice: random.Random, times: int) -> None:
@@ -36,7 +37,17 @@ def shared(llm: Any, dice: random.Random, times: int) -> None:
     common, took = prompt(dice, 6000, VOCABULARY), []
     for _ in range(1 + times):
         took.append(seconds(llm, [common + prompt(dice, 50, VOCABULARY) for _ in range(16)], ask(256)))
-    tell(anchor="16 at 6,000", tokens_per_s=round(16 * 256 / min(took[1:])))
+    tell(anchor="16 at 6,000 in common", tokens_per_s=round(16 * 256 / median(took[1:])))
+    whole, prompts = [
+        median(
+            [seconds(llm, [prompt(dice, 6000, VOCABULARY) for _ in range(16)], ask(n)) for _ in range(1 + times)][1:]
+        )
+        for n in (256, 1)
+    ]
+    tell(
+        anchor="16 at 6,000 of their own", tokens_per_s=round(16 * 256 / whole),
+        decoding_per_s=round(16 * 255 / max(whole - prompts, 1e-9)), prompts_ms=round(prompts * 1e3, 1),
+    )  # fmt: skip
 
 
 def first_token(llm: Any, dice: random.Random, times: int) -> None:
@@ -44,18 +55,20 @@ def first_token(llm: Any, dice: random.Random, times: int) -> None:
     new = [seconds(llm, [prompt(dice, 8000, VOCABULARY)], ask(1)) for _ in range(1 + times)]
     text = prompt(dice, 8000, VOCABULARY)
     cached = [seconds(llm, [text], ask(1)) for _ in range(2 + times)]
-    tell(anchor="first token", new_ms=round(min(new[1:]) * 1e3, 1), cached_ms=round(min(cached[2:]) * 1e3, 1))
+    tell(anchor="first token", new_ms=round(median(new[1:]) * 1e3, 1), cached_ms=round(median(cached[2:]) * 1e3, 1))
 
 
-def mix(llm: Any) -> None:
+def mix(llm: Any, times: int) -> None:
     """256 requests of 100 to 1,024 tokens in and out, seed 0."""
     dice = random.Random(0)
     prompts = [[dice.randint(3, 10_000) for _ in range(dice.randint(100, 1024))] for _ in range(256)]
     outputs = [dice.randint(100, 1024) for _ in range(256)]
     for temperature in (0.6, 0.0):
-        took = seconds(llm, prompts, [ask(count, temperature=temperature) for count in outputs])
-        tell(anchor="mix", temperature=temperature, tokens_per_s=round(sum(outputs) / took))
-        llm.reset_prefix_cache()
+        took = []
+        for _ in range(times):
+            took.append(seconds(llm, prompts, [ask(count, temperature=temperature) for count in outputs]))
+            llm.reset_prefix_cache()
+        tell(anchor="mix", temperature=temperature, tokens_per_s=round(sum(outputs) / median(took)))
 
 
 def main() -> None:
@@ -63,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mode", choices=["graph", "default"], default="graph", help="default: torch.compile too")
     parser.add_argument("--backend", help="of attention (default: vLLM's choice)")
-    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--times", type=int, default=5)
     args = parser.parse_args()
     began = time.time()
     graphs = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": CAPTURED}
@@ -77,7 +90,7 @@ def main() -> None:
     decode(llm, dice, args.times)
     shared(llm, dice, args.times)
     first_token(llm, dice, args.times)
-    mix(llm)
+    mix(llm, args.times)
     leave()
 
 

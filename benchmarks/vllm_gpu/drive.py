@@ -42,6 +42,7 @@ TODAY = {  # KV in eight bits, drafters with layers of their own, latent attenti
     "tiny-eagle": f"--model tiny {SMALL} --backend TRITON_ATTN --draft eagle",
     "mla": f"--model mla {SMALL} --backend TRITON_MLA",
 }
+BELOW = ("tiny-fp8",)  # of these also a disk and a store below little host memory, and requests that are cancelled
 CONNECTORS = ("none", "quire", "offload")
 
 
@@ -112,6 +113,19 @@ def exact_plan(work: Path, flash: bool) -> dict[str, Plan]:
     return plans
 
 
+def today_plan(work: Path) -> dict[str, Plan]:
+    """Each of today's models without a connector, with Quire and with the control; of some what lies below, too."""
+    plans = {name: three_of(words.split()) for name, words in TODAY.items()}
+    for name in BELOW:
+        quire = [*plans[name]["quire"], "--host-mb", "6"]
+        plans[name] |= {
+            "disk": [*quire, "--disk", str(work / f"disk-{name}")],
+            "shared": [*quire, "--shared", str(work / f"store-{name}")],
+            "abort": [*quire, "--disk", str(work / f"abort-{name}"), "--abort"],
+        }
+    return plans
+
+
 def three_of(words: list[str]) -> Plan:
     """Without a connector, with Quire, and the control."""
     kinds = {"plain": "none", "quire": "quire", "corrupt": "corrupt"}
@@ -144,8 +158,7 @@ def exact(args: argparse.Namespace, kit: Path, width: int = 7) -> bool:
     work = kit / "exact"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
-    plans = {name: three_of(words.split()) for name, words in TODAY.items()}
-    plans = plans if args.today else exact_plan(work, args.flash)
+    plans = today_plan(work) if args.today else exact_plan(work, args.flash)
     running, good = list[Job](), True
     make = "import sys; from benchmarks.vllm_gpu.engines import make_model; make_model(sys.argv[1])"
     for model in plans:  # before: two processes must not write one folder

@@ -40,6 +40,8 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--device-blocks", type=int, default=900)
     parser.add_argument("--host-mb", type=int, default=400)
     parser.add_argument("--disk", help="a folder below host memory")
+    parser.add_argument("--shared", help="a store below host memory: a folder or redis://...")
+    parser.add_argument("--abort", action="store_true", help="some requests are cancelled on the way")
     parser.add_argument("--kv-dtype", default="auto", help="of the KV cache: fp8")
     parser.add_argument(
         "--draft", choices=["model", "eagle"], help="by the model itself, or by a layer that looks ahead"
@@ -53,7 +55,8 @@ def options() -> argparse.ArgumentParser:
 
 
 def start(args: argparse.Namespace) -> Any:
-    more = {"disk": args.disk, "disk_bytes": "2GB", "wait": 30.0} if args.disk else {}
+    more: dict[str, Any] = {"disk": args.disk, "disk_bytes": "2GB", "wait": 30.0} if args.disk else {}
+    more |= {"shared": args.shared, "wait": 30.0} if args.shared else {}
     model = make_model(args.model)
     return engine(
         model, kv_cache_dtype=args.kv_dtype, attention_backend=args.backend, block_size=16, max_num_seqs=16,
@@ -89,15 +92,20 @@ def workload(args: argparse.Namespace, rng: random.Random) -> list[tuple[str, To
 
 
 def serve(llm: Any, args: argparse.Namespace) -> dict[str, Any]:
-    """All requests, up to 20 at a time: tokens, logprobs and cached tokens of each."""
+    """All requests, up to 20 at a time: tokens, logprobs and cached tokens of each that was not cancelled."""
     rng, answers, cached = random.Random(args.seed), {}, {}
+    dice, running = random.Random(args.seed), list[str]()  # who is cancelled does not change who is asked
     todo, driver = workload(args, rng), llm.llm_engine
     while todo or driver.has_unfinished_requests():
         while todo and driver.get_num_unfinished_requests() < 20 and rng.random() < 0.7:
             name, text, count = todo.pop(0)
             driver.add_request(name, {"prompt_token_ids": text}, ask(count, logprobs=0))
+            running.append(name)
+        if args.abort and running and dice.random() < 0.05:
+            driver.abort_request([running.pop(dice.randrange(len(running)))])
         for out in driver.step():
-            if out.finished:
+            if out.finished and out.request_id in running:
+                running.remove(out.request_id)
                 one = out.outputs[0]
                 logprobs = [next(iter(step.values())).logprob for step in one.logprobs]
                 answers[out.request_id] = [list(one.token_ids), logprobs]
@@ -134,7 +142,8 @@ def compared(plain: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_near_tie(plain: Any, ours: Any) -> bool:
-    """Whether two answers part where both choices were worth the same but for rounding: kernels differ by batch."""
+    """Whether two answers part where each run gave its own choice the same logprob but for rounding: kernels differ by
+    batch. A sign of a tie, no proof: what a run gave the other's choice is not known here."""
     first = next(nth for nth, (one, other) in enumerate(zip(plain[0], ours[0], strict=True)) if one != other)
     return bool(abs(plain[1][first] - ours[1][first]) < TIE)
 

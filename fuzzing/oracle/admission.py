@@ -87,10 +87,8 @@ def most_of(world: World, ask: Ask, group: int, purpose: str) -> int:
     return len(ask.places) // world.block_size if kind.kind == "cross" else Charge(world, ask, kind).worst(purpose)
 
 
-def fit(
-    model: Model, batch: Batch, budget: Budget, continuing: list[Row], purse: Purse
-) -> tuple[Spans, Spans, tuple[list[Claim], Lack | None], list[RefusalFacts]]:
-    """Spend the step's tokens in order; then leave out claims, from the end, until the slots are enough."""
+def go_on(model: Model, continuing: list[Row], purse: Purse) -> Spans:
+    """Prompts under way have the first of the step's tokens, in order."""
     going_on: Spans = []
     for row in continuing:
         if any(row in ride[:2] for ride in model.coming):
@@ -103,6 +101,13 @@ def fit(
             purse.left = 0  # it waits, and everybody behind it
             break
         going_on.append((row.ask.name, *span))
+    return going_on
+
+
+def fit(
+    model: Model, batch: Batch, budget: Budget, purse: Purse
+) -> tuple[Spans, tuple[list[Claim], Lack | None], list[RefusalFacts]]:
+    """Spend what is left of them in order; then leave out claims, from the end, until the slots are enough."""
     spans: Spans = []
     refused: list[RefusalFacts] = []
     for place, claim in enumerate(batch.claims):
@@ -116,7 +121,7 @@ def fit(
             break
         spans.append((claim.ask.name, *span))
     out, refused = fit_slots(model, batch, budget, ([], None), refused)
-    return going_on, spans, out, refused
+    return spans, out, refused
 
 
 def fit_slots(

@@ -27,18 +27,20 @@ class Admissions:
     def _admit(self, batch: Batch, budget: Budget, continuing: Sequence[str]) -> Admission:
         model, own = self.model, self.state
         begun, purse = [own.rows[name] for name in continuing], Purse(self.world, budget)
-        waves.part(model, batch, budget)
-        going_on, spans, left, refused = admission.fit(model, batch, budget, begun, purse)
-        going_on = [span for span in going_on if seating.hand_out(own, own.rows[span[0]], span[2])]
+        planned = admission.go_on(model, begun, purse)
+        waves.part(model, batch, budget, planned)
+        spans, left, refused = admission.fit(model, batch, budget, purse)
+        going_on = [span for span in planned if seating.hand_out(own, own.rows[span[0]], span[2])]
         (out, lacked), refused = admission.fit_slots(model, batch, budget, left, refused)
         spans = spans[: len(batch.claims)]
         counts: list[tuple[int, ...]] = []
         rows, claims = self._take(batch, spans, counts), list(batch.claims)
         offered: dict[Row, int] = {}
         while batch.behind:
-            self._hand_out(spans)
-            waves.next_wave(model, batch, rows, offered)
-            _, more, (last, short), refused = admission.fit(model, batch, budget, [], purse)
+            self._hand_out([*going_on, *spans])
+            waves.next_wave(model, batch, [*(own.rows[name] for name, *_ in going_on), *rows], offered, planned)
+            planned = []  # they have been offered
+            more, (last, short), refused = admission.fit(model, batch, budget, purse)
             out, lacked = last + out, short or lacked
             spans += more[: len(batch.claims)]
             rows += self._take(batch, more[: len(batch.claims)], counts)

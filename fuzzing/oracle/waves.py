@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 
 from fuzzing.oracle import claims as claiming
@@ -11,29 +12,41 @@ from fuzzing.oracle.state import Batch, Claim, Row
 from fuzzing.world.plain import Budget, Identity
 
 Text = tuple[int, tuple[Identity, ...]]  # a scope, and all tokens up to the end of a block
+Spans = Sequence[tuple[str, int, int]]  # parts of prompts under way, from and to
 KEPT = ("ask", "purpose", "first", "good", "told", "lost", "places")
 
 
-def part(model: Model, batch: Batch, budget: Budget) -> None:
+def part(model: Model, batch: Batch, budget: Budget, going_on: Spans) -> None:
     """The first wave stays among the claims, the others are behind."""
     if pending.shares(model.own) and not budget.all_or_nothing:
         batch.behind = batch.claims
-        batch.claims = take(model, batch)
+        batch.claims = take(model, batch, going_on)
 
 
-def take(model: Model, batch: Batch) -> list[Claim]:
-    """All behind, up to the first that lacks a block which one of them computes."""
+def take(model: Model, batch: Batch, going_on: Spans) -> list[Claim]:
+    """All behind, up to the first that lacks a block which one of them computes, or a prompt that goes on."""
     wave: list[Claim] = []
-    while batch.behind and not gains(model, batch.behind[0], wave):
+    while batch.behind and not gains(model, batch.behind[0], wave, going_on):
         wave.append(batch.behind.pop(0))
     return wave
 
 
-def gains(model: Model, claim: Claim, others: list[Claim]) -> bool:
-    """Whether one of them computes the first whole block that a claim has not found, and has not found it either."""
+def gains(model: Model, claim: Claim, others: list[Claim], going_on: Spans) -> bool:
+    """Whether one of them computes the first whole block that a claim has not found, and has not found it either; or
+    some prompt computes a block at that place."""
     last, limit = claim.ask.compute_end - 1, claim.ask.reuse_limit
-    mine = missing(model, claim, last if limit is None else min(last, limit))
-    return mine is not None and any(mine == missing(model, other, other.ask.compute_end) for other in others)
+    last = last if limit is None else min(last, limit)
+    mine = missing(model, claim, last)
+    alike = mine is not None and any(mine == missing(model, other, other.ask.compute_end) for other in others)
+    return alike or any(is_in(model, claim, last, start, end) for _, start, end in going_on)
+
+
+def is_in(model: Model, claim: Claim, last: int, start: int, end: int) -> bool:
+    """Whether some tokens have in them the whole block behind all that a claim could have had."""
+    size, found = model.world.block_size, claim.full or claim
+    if claim.purpose != "compute" or not (model.world.reuse and claim.ask.keeps):
+        return False
+    return start // size <= found.blocks and (found.blocks + 1) * size <= min(end, last)
 
 
 def missing(model: Model, claim: Claim, end: int) -> Text | None:
@@ -44,15 +57,15 @@ def missing(model: Model, claim: Claim, end: int) -> Text | None:
     return claim.ask.root, claim.ask.identities[:stop]
 
 
-def next_wave(model: Model, batch: Batch, rows: list[Row], before: dict[Row, int]) -> None:
+def next_wave(model: Model, batch: Batch, rows: list[Row], before: dict[Row, int], going_on: Spans) -> None:
     """What these rows were handed out is there for claims that have waited for the last wave; `before` the offer."""
     for row in rows:
         if row not in before:
             before[row], row.launched = row.launched, row.handed
     for claim in batch.behind:
-        if gains(model, claim, batch.claims):
+        if gains(model, claim, batch.claims, going_on):
             look_again(model, claim)
-    batch.claims = take(model, batch)
+    batch.claims = take(model, batch, ())
 
 
 def look_again(model: Model, claim: Claim) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 import sys
-from argparse import SUPPRESS, Action, ArgumentParser, Namespace, _SubParsersAction
+from argparse import SUPPRESS, Action, ArgumentParser, ArgumentTypeError, Namespace, _SubParsersAction
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from typing import Any, NoReturn
 
 from quire.core.records.caller_arguments import nearest
@@ -93,6 +94,33 @@ class CommandParser(ArgumentParser):
             self.usage = None
             for action, text in zip(rare, helps, strict=True):
                 action.help = text
+
+
+def finite(text: str) -> float:
+    """A number that is neither infinite nor none at all, for `type=`."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a number") from None
+    if not isfinite(number):
+        raise ArgumentTypeError(f"{text!r} is not a finite number")
+    return number
+
+
+def not_negative(text: str) -> float:
+    """The same from 0 on."""
+    number = finite(text)
+    if number < 0:
+        raise ArgumentTypeError(f"{text!r} is below 0; give 0 or more")
+    return number
+
+
+def positive(text: str) -> float:
+    """The same above 0."""
+    number = finite(text)
+    if number <= 0:
+        raise ArgumentTypeError(f"{text!r} is not above 0; give more")
+    return number
 
 
 class _HelpAll(Action):

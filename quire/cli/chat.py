@@ -13,7 +13,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from quire import InputError, QuireError
-from quire.cli.arguments import CommandParser
+from quire.cli.arguments import CommandParser, not_negative
 from quire.cli.model_options import add_link, add_model, need_engine, note_printer, open_llm, read_secret, read_tls
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same answers")
     parser.add_argument("--drafts", type=int, default=0, metavar="N", help="guess up to N tokens from the text so far")
     parser.add_argument("--prefill-peer", metavar="HOST:PORT", help="prompts are computed by a `quire prefill` there")
-    parser.add_argument("--patience", type=float, default=60.0, metavar="S", help="for a prompt to come (default 60)")
+    parser.add_argument(
+        "--patience", type=not_negative, default=60.0, metavar="S", help="for a prompt to come (default 60)"
+    )
     add_link(parser)
     return parser
 

@@ -6,8 +6,6 @@ was left open; `play` makes the same calls on a real cache, exactly, and with --
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 import time
 from argparse import ArgumentParser, Namespace
@@ -15,29 +13,39 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from quire.cli.arguments import CommandParser
+from quire.cli.arguments import CommandParser, not_negative
 from quire.cli.main import run_act
 from quire.core.admission.batch import Batch
 from quire.core.check import check
-from quire.core.records.config import CacheConfig
+from quire.core.records.config import CacheConfig, TierConfig
 from quire.core.records.errors import InputError, StateError, say
 from quire.incidents.files.incident_file import Incident, load
-from quire.incidents.incidents import PID, SUFFIX
+from quire.incidents.incidents import SUFFIX
+from quire.incidents.listening import ask_to_save, is_listening
 from quire.incidents.play.findings import find_out
 from quire.incidents.play.loose_player import LoosePlayer, PlayOutcome
 from quire.incidents.play.player import IncidentPlayer
+from quire.incidents.play.waiting_line import Order
 
 if TYPE_CHECKING:
     from quire.viewer.viewer import Viewer
 
 PATIENCE = 600.0  # seconds for a server to write
 CHANGES = (
-    "eviction", "eviction_cost", "ghosts", "partial_reuse", "copy_on_partial_reuse", "shadows", "resume_every",
-    "offload_min_priority", "max_sequences",
+    "eviction", "eviction_cost", "compute_doubles_at", "ghosts", "partial_reuse", "copy_on_partial_reuse", "shadows",
+    "resume_every", "offload_min_priority", "max_sequences",
 )  # fmt: skip
 STEPS = ("add", "admit", "grow")
+HOST = "host"  # a tier that may be added
+
+
+class Variant(NamedTuple):
+    """Another cache, and who is admitted first."""
+
+    config: CacheConfig
+    order: Order
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,10 +69,23 @@ def _parser() -> ArgumentParser:
     add("--store", choices=["auto", "twin", "compiled"], default="auto", help="default: the fastest available")
     add("--page", type=int, metavar="PORT", nargs="?", const=0, help="the live page beside it (0, the default: any)")
     add("--step", action="store_true", help="wait for Enter after each step of the engine")
-    add("--speed", type=float, default=0.0, metavar="X", help="1: the recorded pace; 0 (default): as fast as possible")
-    add("--from", dest="first", type=float, default=0.0, metavar="S", help="skip --step and --speed until this second")
+    add(
+        "--speed",
+        type=not_negative,
+        default=0.0,
+        metavar="X",
+        help="1: the recorded pace; 0 (default): as fast as possible",
+    )
+    add(
+        "--from",
+        dest="first",
+        type=not_negative,
+        default=0.0,
+        metavar="S",
+        help="skip --step and --speed until this second",
+    )
     add("--check", type=int, default=0, metavar="N", help="check every invariant after every N calls")
-    add("--what-if", action="append", default=[], metavar="CHANGES", help="other caches: device=x2,eviction=lru")
+    add("--what-if", action="append", default=[], metavar="CHANGES", help="other caches: device=x2,host=500,order=fair")
     add("--json", action="store_true", help="print the result as JSON")
     playing.set_defaults(act=_play)
     return parser
@@ -73,22 +94,17 @@ def _parser() -> ArgumentParser:
 def _save(options: Namespace) -> int:
     folder = Path(options.folder)
     ask = f"saving an incident in {str(folder)!r}"
-    try:
-        pid = int((folder / PID).read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        raise StateError(say(ask, "no server keeps any there", "start it with --incidents FOLDER")) from None
-    before = set(folder.glob(f"*{SUFFIX}"))
-    try:
-        os.kill(pid, signal.SIGUSR2)
-    except (ProcessLookupError, PermissionError) as error:
-        raise StateError(say(ask, f"process {pid}: {error.strerror}", "start the server again")) from None
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        if new := set(folder.glob(f"*{SUFFIX}")) - before:
+    before = set(folder.glob(f"*-asked{SUFFIX}"))
+    pid = ask_to_save(folder, ask)
+    until, is_there = time.monotonic() + PATIENCE, True
+    while is_there and time.monotonic() < until:
+        is_there = is_listening(folder)  # looked at first: it may write and end
+        if new := set(folder.glob(f"*-asked{SUFFIX}")) - before:
             print(max(new))
             return 0
         time.sleep(0.1)
-    raise StateError(say(ask, f"process {pid} has written nothing", "read its log"))
+    fact = "has written nothing" if is_there else "ended before it wrote"
+    raise StateError(say(ask, f"process {pid} {fact}", "read its log"))
 
 
 def _show(options: Namespace) -> int:
@@ -126,9 +142,10 @@ def _play(options: Namespace) -> int:
         if not options.json:
             print(f"played {played} calls: every row, slot and answer as it was")
     elif not variants:
-        variants = {"as it was, from an empty cache": incident.config}
+        variants = {"as it was, from an empty cache": Variant(incident.config, "fcfs")}
     outcomes = {"then": _as_it_was(incident)}
-    outcomes |= {text: LoosePlayer(config).play(incident.calls) for text, config in variants.items()}
+    for text, (config, order) in variants.items():
+        outcomes[text] = LoosePlayer(config, order=order).play(incident.calls)
     if options.json:
         print(json.dumps({**facts, "outcomes": {name: asdict(one) for name, one in outcomes.items()}}))
     else:
@@ -196,22 +213,35 @@ def _table(outcomes: dict[str, PlayOutcome]) -> list[str]:
     return lines
 
 
-def _changed(config: CacheConfig, text: str) -> CacheConfig:
-    """A config with other sizes or another order: device=x2,host=500,eviction=lru."""
+def _changed(config: CacheConfig, text: str) -> Variant:
+    """A config with other sizes, with host memory or another order: device=x2,host=500,eviction=lru,order=fair."""
     tiers = {tier.name: tier for tier in config.tiers}
     fields: dict[str, Any] = {}
+    order: Order = "fcfs"
     for part in text.split(","):
         name, given, value = part.partition("=")
-        if not given or (name not in tiers and name not in CHANGES):
-            fact = f"it is none of {', '.join([*tiers, *CHANGES])}, with a value"
+        if not given or (name not in tiers and name not in (*CHANGES, HOST, "order")):
+            fact = f"it is none of {', '.join([*{*tiers, HOST}, *CHANGES, 'order'])}, with a value"
             raise InputError(say(f"--what-if {part}", fact, "write device=x2 or eviction=lru"))
         if name in tiers:
             tiers[name] = replace(tiers[name], slots=_slots(tiers[name].slots, value, part))
+        elif name == HOST:
+            tiers[name] = TierConfig(HOST, _number(value, int, part, "there was none: write host=500"))
+        elif name == "order":
+            order = _order(value, part)
         elif name in ("eviction", "eviction_cost"):
             fields[name] = value
         else:
             fields[name] = _number(value, int, part) if value not in ("True", "False") else value == "True"
-    return replace(config, tiers=tuple(tiers.values()), **fields)
+    ordered = sorted(tiers.values(), key=lambda tier: tier.slow)  # a slow one is the last
+    return Variant(replace(config, tiers=tuple(ordered), **fields), order)
+
+
+def _order(value: str, part: str) -> Order:
+    for known in get_args(Order):
+        if value == known:
+            return known  # type: ignore[no-any-return]
+    raise InputError(say(f"--what-if {part}", "it is not an order", f"use one of {', '.join(get_args(Order))}"))
 
 
 def _slots(slots: Any, value: str, part: str) -> Any:
@@ -221,8 +251,8 @@ def _slots(slots: Any, value: str, part: str) -> Any:
     return tuple(int(one * factor) for one in slots) if isinstance(slots, tuple) else int(slots * factor)
 
 
-def _number(value: str, kind: Callable[[str], Any], part: str) -> Any:
+def _number(value: str, kind: Callable[[str], Any], part: str, cure: str = "write device=x2 or device=500") -> Any:
     try:
         return kind(value)
     except ValueError:
-        raise InputError(say(f"--what-if {part}", "it is not a number", "write device=x2 or device=500")) from None
+        raise InputError(say(f"--what-if {part}", "it is not a number", cure)) from None

@@ -279,7 +279,8 @@ class Cache(ColderTiers, Questions):
 
     def fail(self, step: LaunchedStep) -> tuple[Setback, ...]:
         """A launched step has raised, and neither it nor a later one runs any more: what they were to compute is not
-        handed out. Known tokens stay known. Returns the sequences that go back; with recurrent groups they are lost.
+        handed out. Known tokens stay known. Returns the sequences and open claims that go back, with those that share
+        what it was to compute. With recurrent groups a sequence is lost, as is a sharer with windows or without room.
         """
         with self._lock:
             return fail_step(self._registry, step)

@@ -23,6 +23,15 @@ from quire.core.store.dumped import NONE, Dump
 def check(cache: Cache) -> None:
     """Check every invariant; raises BrokenInvariant, which names the first that does not hold, also under -O."""
     registry = registry_of(cache)
+    try:
+        _check_all(registry)
+    except BrokenInvariant as wrong:
+        if registry.on_broken is not None:
+            registry.on_broken("check", wrong)
+        raise
+
+
+def _check_all(registry: Registry) -> None:
     setup = registry.setup
     with setup.lock:
         dumps = [stream.store.dump() for stream in setup.streams]
@@ -36,7 +45,7 @@ def check(cache: Cache) -> None:
             lengths_are_ordered(setup, stream, dump)
         rows_belong_to_sequences(registry, dumps)
         if registry.page_watcher is not None:
-            registry.page_watcher.check_sums(copies_by_pool(setup, dumps))
+            registry.page_watcher.check_sums(copies_by_pool(setup, dumps), registry.sequences.values())
         receipts_account_for_every_token(registry)
 
 

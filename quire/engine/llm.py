@@ -123,7 +123,7 @@ class LLM:
         self.shared = None if engine.shared_side is None else engine.shared_side.shared
         self.disk = None if engine.disk_side is None else engine.disk_side.keeper
         self.loop = Loop(engine, submit)
-        self._regret: Regret | None = None
+        self.watched: Regret | None = None  # what `regret` returns, once it was asked for
 
     def tokens(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt; conversations go through the model's own template."""
@@ -182,10 +182,10 @@ class LLM:
 
     def regret(self) -> Regret:
         """What its cache hits, and would hit with other memory or in another order: watched from the first call on."""
-        if self._regret is None:
+        if self.watched is None:
             self.loop.check_open("regret")
-            self._regret = Regret(self.loop.engine.cache)
-        return self._regret
+            self.watched = Regret(self.loop.engine.cache)
+        return self.watched
 
     def cancel(self, stream: Stream) -> None:
         """Stop an answer; its stream ends with what has come."""
@@ -197,8 +197,8 @@ class LLM:
 
     def close(self) -> None:
         """End the engine; answers under way are cancelled."""
-        if self._regret is not None:
-            self._regret.close()
+        if self.watched is not None:
+            self.watched.close()
         self.loop.close()
 
     def __repr__(self) -> str:

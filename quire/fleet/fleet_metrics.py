@@ -31,7 +31,7 @@ class StreamMetrics(HttpMetrics):
         super().__init__(model)
         self._counters = {name: self.tallies.counter(name, what) for name, what in _COUNTERS.items()}
 
-    def _new_tenant(self) -> HttpMetrics:
+    def _new_tenant(self, tenant: str) -> HttpMetrics:
         return StreamMetrics(self._labels["model_name"])
 
     def resumed(self) -> None:
@@ -75,6 +75,8 @@ class _BookCollector(Collector):
         found = Tally(status for book in books for status in book.statuses().values())
         statuses: dict[tuple[str, ...], float] = {(status,): found[status] for status in STATUSES}
         yield self._made.gauges("quire:fleet_workers", "Workers by what is known of them.", ("status",), statuses)
+        up: dict[tuple[str, ...], float] = {("follower",): float(not any(book.stopped for book in books))}
+        yield self._made.gauges("quire:thread_up", "1: the threads of this part are at work.", ("part",), up)
         loads = [book.in_flight.loads() for book in books]
         under_way = sum(sum(load.values()) for load in loads)
         yield self._made.gauge("quire:fleet_in_flight", "Requests that workers have.", under_way)

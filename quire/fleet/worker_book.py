@@ -101,6 +101,11 @@ class WorkerBook:
         self.choice_seconds += time.perf_counter() - began
         return ranked
 
+    @property
+    def stopped(self) -> bool:
+        """Whether events of workers are not heard any more: what they hold is not known."""
+        return self._follower.stopped
+
     def close(self) -> None:
         """Listen no more."""
         self._follower.close()

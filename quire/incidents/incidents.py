@@ -12,7 +12,6 @@ what it should not, and at a sign: no step for long, few hits, long waits. Knows
 from __future__ import annotations
 
 import logging
-import os
 import re
 import signal
 import threading
@@ -29,6 +28,7 @@ from quire.core.cache import Cache
 from quire.core.records.errors import QuireError, StateError, say, without_words
 from quire.core.records.memory import parse_bytes
 from quire.incidents.files.write import write, write_apart
+from quire.incidents.listening import Listening
 from quire.incidents.record.encode import LineEncoder
 from quire.incidents.record.entry import Entry
 from quire.incidents.record.read_clock import ReadClock
@@ -40,8 +40,10 @@ PACK = 4096  # calls
 PAUSE = 0.5  # seconds that the thread waits for more
 MOST_WAITING = 1 << 18  # calls that wait for the thread; with more, what came before is given up
 AGAIN = 300.0  # seconds in which one kind of sign is saved once
-MOST_FILES = 16  # that are written without being asked for; the oldest go
-PID, SUFFIX = "pid", ".incident.gz"
+MOST_FILES = 16  # that are written without being asked for; the oldest go, but for the first of each kind
+MOST_BROKEN = 64  # faults of calls that wait for the thread
+ASKED = "signal"  # the reason of a file that SIGUSR2 asked for
+SUFFIX = ".incident.gz"
 _log = logging.getLogger("quire.incidents")
 
 
@@ -66,19 +68,30 @@ class Incidents:
         self._wanted: deque[str] = deque()  # reasons to save, from any thread
         self._lock = threading.Lock()  # of the ring; the cache's calls never take it
         self._saved: dict[str, float] = {}  # by kind of sign
+        self._broken: deque[str] = deque()  # calls that raised what they should not, from any thread
+        self._first: dict[str, Path] = {}  # by kind of sign: its first file, which stays
+        self._listening: Listening | None = None
         self._clock: ReadClock | None = None
         self._cache: weakref.ref[Cache] | None = None
-        self._warned = False
+        self._warned, self._last = False, 0.0  # the time that was read last
         self._doubtful: str | None = None  # a call that was made is not among the notes
         self.error: str | None = None  # why something was not written or kept, the last time that it was not
         self.num_saved = 0
+        self.num_waiting: Callable[[], int] = lambda: 0  # requests that wait where the cache cannot see them
         self._wake, self._closed = threading.Event(), False
         self._has_thread = thread
+        self._thread: threading.Thread | None = None
 
     def __repr__(self) -> str:
         ring = self._ring
         state = "from the start" if ring.is_whole else "from the middle on"
         return f"Incidents({str(self.folder)!r}, {ring.num_calls} calls {state}, {ring.num_bytes / 1e6:.1f} MB)"
+
+    @property
+    def stopped(self) -> str:
+        """Why nothing is kept any more, though they are open; empty: calls are."""
+        ended = self._thread is not None and not self._thread.is_alive() and not self._closed
+        return "their thread has ended" if ended else ""
 
     # -- the cache's side --------------------------------------------------------------------------------------------
 
@@ -97,13 +110,14 @@ class Incidents:
         RecordedCalls(cache, self._clock, self._waiting.append, self._broke)
         if self._has_thread:
             target = (weakref.ref(self), self._wake)
-            threading.Thread(target=_work, args=target, name="quire-incidents", daemon=True).start()
+            self._thread = threading.Thread(target=_work, args=target, name="quire-incidents", daemon=True)
+            self._thread.start()
 
     def _broke(self, verb: str, wrong: BaseException) -> None:
         if verb.startswith("the note of"):
             self._doubtful = f"{verb}: {without_words(wrong)}"
-        if isinstance(wrong, Exception):
-            self._wanted.append(f"broken: {verb} raised {without_words(wrong)}")
+        if isinstance(wrong, Exception) and len(self._broken) < MOST_BROKEN:
+            self._broken.append(f"broken: {verb} raised {without_words(wrong)}")
             self._wake.set()
 
     # -- the thread --------------------------------------------------------------------------------------------------
@@ -113,11 +127,14 @@ class Incidents:
         with self._lock:
             self._flush()
             cache = None if self._cache is None else self._cache()
+            now = self._last
             if cache is not None and self._clock is not None:
                 with suppress(Exception):  # a caller's clock
-                    now = self._clock.time()
-                    for sign in self._signs.look(now, cache.num_sequences > 0):
+                    now = self._last = self._clock.time()
+                    for sign in self._signs.look(now, cache.num_sequences > 0 or self.num_waiting() > 0):
                         self._want(sign, now)
+            while self._broken:
+                self._want(self._broken.popleft(), now)
             reasons = list(self._wanted)
             self._wanted.clear()
             return [path for reason in reasons if (path := self._write(reason)) is not None]
@@ -145,7 +162,9 @@ class Incidents:
             if not self._ring.is_whole and not self._warned and self._ring.seconds < self.keep:
                 self._warned = True
                 fact = f"{self._ring.max_bytes / 1e6:.0f} MB hold {self._ring.seconds:.0f} s"
-                _log.warning("incidents keep %.0f s: %s; give them more max_bytes", self.keep, fact)
+                _log.warning(
+                    "incidents keep %.0f s: %s; give them more max_bytes (serve --incidents-bytes)", self.keep, fact
+                )
 
     def _give_up(self, why: str) -> None:
         """What was kept does not lead to what comes now."""
@@ -156,7 +175,7 @@ class Incidents:
         self._ring.is_whole = False
 
     def _want(self, sign: str, now: float) -> None:
-        kind = sign.partition(":")[0]
+        kind = sign if sign.startswith("broken") else sign.partition(":")[0]
         if now - self._saved.get(kind, -AGAIN * 2) >= AGAIN:
             self._saved[kind] = now
             self._wanted.append(sign)
@@ -176,7 +195,7 @@ class Incidents:
         if self._cache is None:
             self.error = "they watch no cache"
             return None
-        made = self._now().strftime("%Y%m%dT%H%M%S.%fZ")
+        made, asked = self._now().strftime("%Y%m%dT%H%M%S.%fZ"), asked or reason == ASKED
         word = re.sub(r"[^a-z]+", "-", reason.partition(":")[0].lower()).strip("-") or "asked"
         path = self.folder / f"{made}-{'asked' if asked else word}{SUFFIX}"
         packs = [pack.data for pack in self._ring.packs]
@@ -191,31 +210,42 @@ class Incidents:
         self.num_saved += 1
         _log.warning("incident %r: %s", reason, path)
         if not asked:
+            self._first.setdefault(word, path)
             self._thin_out()
         return path
 
     def _thin_out(self) -> None:
+        """What nobody asked for does not fill a disk. The first of each kind, when it all began, stays."""
         files = [path for path in sorted(self.folder.glob(f"*{SUFFIX}")) if not path.name.endswith(f"-asked{SUFFIX}")]
-        for path in files[:-MOST_FILES]:
+        first = self._first.values()
+        for path in [path for path in files if path not in first][: max(0, len(files) - MOST_FILES)]:
             path.unlink(missing_ok=True)
 
     def listen(self) -> None:
-        """SIGUSR2 saves from now on, and the folder says which process to send it to. From the main thread only."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        signal.signal(signal.SIGUSR2, self._signalled)
-        (self.folder / PID).write_text(f"{os.getpid()}\n", encoding="ascii")
+        """SIGUSR2 saves from now on, and the folder says which process to send it to. From the main thread only.
+
+        StateError where another process keeps the incidents of that folder.
+        """
+        if self._listening is None:
+            before = signal.signal(signal.SIGUSR2, self._signalled)  # first: the folder invites the signal
+            try:
+                self._listening = Listening(self.folder)
+            except BaseException:
+                signal.signal(signal.SIGUSR2, before)
+                raise
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
-        self._wanted.append("signal")
+        if ASKED not in self._wanted:
+            self._wanted.append(ASKED)
         self._wake.set()
 
     def close(self) -> None:
         """Keep nothing more; the cache goes on."""
         self._closed = True
         self._wake.set()
-        with suppress(OSError, ValueError):
-            if int((self.folder / PID).read_text()) == os.getpid():
-                (self.folder / PID).unlink()
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
 
 
 def _work(held: weakref.ref[Incidents], wake: threading.Event) -> None:

@@ -18,14 +18,15 @@ LEAST_REQUESTS = 20  # from which a hit rate is judged
 WINDOW = 60.0  # seconds that it is of
 MOST_WAITING = 1 << 16
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-STEPS = ("add", "admit", "grow", "launch", "commit", "commit_step")
+FRESH = 0.25  # of the limit of a hang: a request that was asked for so lately still waits
+STEPS = ("grow", "launch", "commit", "commit_step")
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
     """Limits: an incident is written when one is crossed; None: not checked."""
 
-    hang: float | None = 60.0  # seconds without a step while there are sequences
+    hang: float | None = 60.0  # seconds without a step while there are sequences, or requests ask and none gets in
     hit_rate: float | None = None  # of the prompt tokens of a minute; below it is a sign
     waiting: float | None = None  # seconds from a request's first claim to the last one that did not get it in
 
@@ -53,7 +54,8 @@ class Signs:
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
-        self._last_step: float | None = None
+        self._last_step: float | None = None  # or since when there is something to do
+        self._last_asked: float | None = None  # for a request, since the last step
         self._prompts: deque[tuple[float, int, int]] = deque()  # time, tokens, of them hit
         self._asked: OrderedDict[int, float] = OrderedDict()  # by request: its first claim
         self._on: set[str] = set()
@@ -63,11 +65,14 @@ class Signs:
         """Some calls; what they are signs of."""
         found: list[str] = []
         for entry in entries:
-            if entry.verb in STEPS:
-                self._last_step = entry.time
-                self._on.discard("hang")
             if entry.verb in ("claim", "add"):
+                self._last_asked = entry.time
+                self._last_step = entry.time if self._last_step is None else self._last_step
                 found += self._hear_asked(entry)
+            got_in = entry.verb in ("add", "admit") and bool(entry.answer[0] or entry.answer[1])
+            if got_in or entry.verb in STEPS:
+                self._last_step, self._last_asked = entry.time, None
+                self._on.discard("hang")
             if entry.verb in ("add", "admit"):
                 for number, _, start, length in entry.answer[0]:
                     self._asked.pop(number, None)
@@ -77,14 +82,18 @@ class Signs:
 
     def look(self, now: float, is_live: bool) -> list[str]:
         """The time, and whether there is something to do."""
-        if not is_live:
-            self._last_step = None
-        hang, last = self._lines.hang, self._last_step
-        if is_live and last is None:
-            self._last_step = now
-        if hang is None or last is None or not is_live or now - last <= hang:
+        hang, last, asked = self._lines.hang, self._last_step, self._last_asked
+        if hang is None:
             return []
-        return self._tell("hang", f"hang: no step for {now - last:.0f} s")
+        asks = asked is not None and now - asked <= FRESH * hang
+        if not is_live and not asks:
+            self._last_step = self._last_asked = None
+        elif last is None:
+            self._last_step = now
+        elif now - last > hang:
+            waits = ", and requests ask in vain" if asks else ""
+            return self._tell("hang", f"hang: no step for {now - last:.0f} s{waits}")
+        return []
 
     def _hear_asked(self, entry: Entry) -> list[str]:
         line, found = self._lines.waiting, list[str]()

@@ -109,9 +109,11 @@ class Regret:
         self._wake, self._closed = threading.Event(), False
         self._cache = weakref.ref(cache)
         cache.watch(self)
+        self._thread: threading.Thread | None = None
         if thread:
             target = (weakref.ref(self), self._wake)
-            threading.Thread(target=_work, args=target, name="quire-regret", daemon=True).start()
+            self._thread = threading.Thread(target=_work, args=target, name="quire-regret", daemon=True)
+            self._thread.start()
 
     def __repr__(self) -> str:
         return f"Regret({self.latest!r}, {len(self._queue)} waiting, {self.num_bytes / 1e6:.1f} MB)"
@@ -123,6 +125,12 @@ class Regret:
         waiting = 4 * (self._put_tokens - self._taken_tokens) + ITEM_BYTES * len(self._queue)
         requests = 8 * self._num_path + OPEN_BYTES * len(self._open)
         return self._traffic.num_bytes + seen.sample.num_bytes + waiting + requests
+
+    @property
+    def stopped(self) -> str:
+        """Why its numbers stand still, though it is open; empty: they do not."""
+        ended = self._thread is not None and not self._thread.is_alive() and not self._closed
+        return "its thread has ended" if ended else ""
 
     def close(self) -> None:
         """Watch no more; the last report stays."""

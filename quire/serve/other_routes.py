@@ -88,7 +88,7 @@ async def health(service: AnyService, exchange: Exchange, tenant: str) -> None:
 
 
 async def ready(service: AnyService, exchange: Exchange, tenant: str) -> None:
-    """GET /ready: whether it takes requests, and every thread is at work."""
+    """GET /ready: whether it takes requests, and every thread that these depend on is at work (`thread_watch`)."""
     if service.ending:
         raise ApiError(503, say("the server", "it is shutting down", "ask another one"), code="shutting_down")
     for part, why in service.troubles.items():

@@ -2,7 +2,8 @@
 
 from quire.tiers.arena import ArenaTier
 from quire.tiers.base import Bytes, MemoryTier, PageLayout, Tier, TierError, TierInfo
-from quire.tiers.mover import Mover, MoverStats, Ticket
+from quire.tiers.move_queue import Ticket
+from quire.tiers.mover import Mover, MoverStats
 
 __all__ = [
     "ArenaTier",

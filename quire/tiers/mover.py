@@ -3,27 +3,27 @@ count of bytes. Decides nothing: the plan says which page goes where. The tiers 
 
     submit(plan) -> Ticket ... ticket.wait() -> failed moves ... cache.finish(plan, failed) ... settle(plan.number)
 
-Plans run one after the other, in the order they were submitted, each to its end before the next begins: so there are no
-hazards between plans, and inside a plan the order of its batches respects them.
+Plans mean their moves one after the other, in the order they were submitted. A caller who waits for some moves only may
+`hurry` them: they overtake those that they do not depend on (move_queue.py).
 """
 
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from threading import Event, Lock, Thread
+from threading import Lock, Thread
 
 import numpy as np
 
-from quire.core.records.errors import InputError, StateError, say, without_words
+from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.plan import Moves, Plan
 from quire.tiers.base import PageLayout, Tier
 from quire.tiers.copy_or_exchange import End, Failures, carry, carry_both
 from quire.tiers.move_batch import Ground, MoveBatch
+from quire.tiers.move_queue import MoveQueue, Ticket
 from quire.tiers.process import check_process
 
 STAGING_BYTES = 8 << 20
@@ -38,41 +38,6 @@ class MoverStats:
     num_failed: int
     num_batches: int
     bytes_moved: dict[tuple[int, int], int]
-
-
-class Ticket:
-    """The promise of one submitted plan: it is done when every move has been made or has failed."""
-
-    __slots__ = ("_done", "_failed", "_wrong", "number")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self._done = Event()
-        self._failed: Failures = {}
-        self._wrong: Exception | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether the plan has run to its end."""
-        return self._done.is_set()
-
-    def wait(self, timeout: float | None = None) -> list[int]:
-        """Indices of all failed moves, ascending, once the plan is done; TimeoutError when it is not in time."""
-        return sorted(self.reasons(timeout))
-
-    def reasons(self, timeout: float | None = None) -> dict[int, str]:
-        """As `wait`, with why each failed. StateError: the mover itself has failed, and what was moved is unknown."""
-        if not self._done.wait(timeout):
-            fact = f"not done after {timeout} s"
-            raise TimeoutError(say(f"plan {self.number}", fact, "wait again; it goes on"))
-        if self._wrong is not None:
-            fact = f"the mover has failed with {without_words(self._wrong)}"
-            raise StateError(say(f"plan {self.number}", fact, "make a new cache: what was moved is unknown"))
-        return dict(self._failed)
-
-    def _finish(self, failed: Failures, wrong: Exception | None = None) -> None:
-        self._failed, self._wrong = failed, wrong
-        self._done.set()
 
 
 class Mover:
@@ -100,6 +65,8 @@ class Mover:
         self._bytes = np.zeros((len(tiers), len(tiers)), np.int64)
         self._plans = self._moves = self._failures = self._batches = 0
         self.failure: Exception | None = None  # a fault of its own: what was moved is not known any more
+        self._queue, self._unfinished = MoveQueue(), dict[int, Ticket]()  # the thread's own
+        self._closing = False  # what is queued is the last
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._door = Lock()  # guards the two below and the order of jobs
         self._closed = False
@@ -111,14 +78,14 @@ class Mover:
     def submit(self, plan: Plan) -> Ticket:
         """Queue the plan behind those before it. Requires: plans come in the order the cache made them."""
         moves = self._ground.check(plan)
-        ticket = Ticket(plan.number)
+        ticket = Ticket(plan.number, len(moves))
         with self._door:
             self._check_open(f"plan {plan.number}")
             if plan.number <= self._newest:
                 fact = f"plan {self._newest} was submitted before it"
                 raise InputError(say(f"plan {plan.number}", fact, "submit each plan once, in the order they were made"))
             self._newest = plan.number
-            self._jobs.put(partial(self._run, ticket, moves))
+            self._jobs.put(partial(self._enter, ticket, moves))
         return ticket
 
     def run(self, plan: Plan) -> list[int]:
@@ -128,6 +95,11 @@ class Mover:
     def reasons(self, plan: Plan) -> Failures:
         """As `run`, with why each failed."""
         return self.submit(plan).reasons()
+
+    def hurry(self, ticket: Ticket, moves: Iterable[int]) -> None:
+        """Carry these moves of a plan next, and what they depend on; nothing else that is submitted depends on it."""
+        if not ticket.are_over(places := list(moves)):
+            self._jobs.put(partial(self._queue.hurry, ticket, places))
 
     def settle(self, number: int) -> None:
         """Take back the poison of one plan, for plans submitted from now on.
@@ -140,13 +112,18 @@ class Mover:
             if number > self._newest:
                 fact = f"the newest one submitted is {self._newest}"
                 raise InputError(say(f"settling plan {number}", fact, "settle a plan after it has run"))
-            self._jobs.put(partial(self._settle, number))
+            self._jobs.put(partial(self._queue.bar, number))
 
     def stats(self) -> MoverStats:
         """The counts so far; exact for plans whose ticket is done."""
         pairs = zip(*(axis.tolist() for axis in np.nonzero(self._bytes)), strict=True)
         moved = {(src, dst): int(self._bytes[src, dst]) for src, dst in pairs}
         return MoverStats(self._plans, self._moves, self._failures, self._batches, moved)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its thread has ended though it is open: it should not, whatever it meets."""
+        return not self._closed and not self._thread.is_alive()
 
     def close(self) -> None:
         """Finish what was submitted, then end the thread; closing again does nothing. The tiers stay open."""
@@ -168,32 +145,68 @@ class Mover:
             raise StateError(say(ask, "the mover is closed", "make a new one"))
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
+        while True:
+            try:
+                if not self._listen():
+                    return
+                self._run_next()
+            except Exception as error:
+                self._break(error)
 
-    def _settle(self, number: int) -> None:
-        self._poison = {place: plan for place, plan in self._poison.items() if plan != number}
+    def _listen(self) -> bool:
+        """Take what callers have asked for, and wait for that when there is nothing to move; False: it is closed."""
+        while not self._closing and not (len(self._queue) and self._jobs.empty()):
+            job = self._jobs.get()
+            if job is None:
+                self._closing = True
+            else:
+                job()
+        return len(self._queue) > 0
 
-    def _run(self, ticket: Ticket, moves: Moves) -> None:
-        """A plan to its end. A fault of the mover's own fails this plan and all after it, for every waiter."""
-        failed: Failures = {}
+    def _enter(self, ticket: Ticket, moves: Moves) -> None:
+        self._unfinished[ticket.number] = ticket
         try:
-            batches = deque(self._ground.batches(moves) if self.failure is None else ())
-            while batches:
-                batch = batches.popleft()
-                both = self._run_both(batch, batches[0], ticket.number) if batches else None
-                if both is not None:
-                    batches.popleft()
-                failed |= self._run_batch(batch, ticket.number) if both is None else both
+            batches = self._ground.batches(moves) if self.failure is None else []
         except Exception as error:
-            self.failure = error
+            self._break(error)
         if self.failure is not None:
-            ticket._finish(failed, self.failure)
-            return
-        self._plans += 1
+            ticket.finish(self.failure)
+        elif batches:
+            self._queue.add(ticket, batches)
+        else:
+            self._note(ticket, [], {})
+
+    def _break(self, error: Exception) -> None:
+        """A fault of the mover's own fails every plan that is not done, and all after it, for every waiter."""
+        self.failure = error
+        self._queue.clear()
+        for ticket in self._unfinished.values():
+            ticket.finish(error)
+        self._unfinished.clear()
+
+    def _run_next(self) -> None:
+        """The next batch, or the next two at once; or the poison of a plan is taken back."""
+        if not self._poison and (pair := self._queue.pair()) is not None:
+            (ticket, down), (_, up) = pair
+            both = self._run_both(down, up, ticket.number)
+            if both is not None:
+                self._queue.drop_pair()
+                return self._note(ticket, [*down.moves, *up.moves], both)
+        part = self._queue.take()
+        if isinstance(part, int):
+            self._poison = {place: plan for place, plan in self._poison.items() if plan != part}
+        else:
+            self._note(part.ticket, part.batch.moves, self._run_batch(part.batch, part.ticket.number))
+
+    def _note(self, ticket: Ticket, moves: list[int], failed: Failures) -> None:
+        """These moves of a plan are over."""
         self._moves += len(moves)
         self._failures += len(failed)
-        ticket._finish(failed)
+        ticket.end(moves, failed)
+        if not ticket.num_left:
+            del self._unfinished[ticket.number]
+            self._plans += 1
+            ticket.finish()
 
     def _run_batch(self, batch: MoveBatch, number: int) -> Failures:
         """Carry what reads no poison; poison what failed, clear what was filled. Failures by index in the plan."""
@@ -208,9 +221,7 @@ class Mover:
         return failed
 
     def _run_both(self, down: MoveBatch, up: MoveBatch, number: int) -> Failures | None:
-        """Two batches at once, as `_run_batch`; None: the tiers cannot, or what is spoilt must be looked at."""
-        if self._poison or not down.makes_room_for(up):
-            return None
+        """Two batches at once, as `_run_batch`; None: the tiers cannot. Requires: nothing is spoilt."""
         failed: Failures = {}
         try:
             if not carry_both(self._ends[down.src_tier], self._ends[down.dst_tier], down, up):

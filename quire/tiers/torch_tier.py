@@ -27,7 +27,7 @@ try:
 except ImportError as missing:
     raise MissingExtra(say("quire.tiers.torch_tier", f"it needs torch ({missing})", install_line("torch"))) from missing
 
-from quire.tiers.gpu_copies import PROGRAMS, FragmentCopies, fits, is_available
+from quire.tiers.gpu.gpu_copies import PROGRAMS, FragmentCopies, fits, is_available
 
 PLAIN_BYTES = 4 << 20  # a page from this size on is copied by a call of its own, which costs no more
 MOST_VIEWS = 16  # whose memory a tier knows to be pinned

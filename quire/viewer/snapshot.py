@@ -38,7 +38,7 @@ TREE_SECONDS = 2.0  # at least, from one reading of the tree to the next
 TREE_SHARE = 0.0025  # of a core that reading it may take
 MOVED = (  # counted in pages, since the beginning
     "reused_full", "reused_partial", "missed", "grown", "onboarded", "offloaded", "copied", "dropped", "demoted",
-    "copied_down", "prefetched",
+    "copied_down", "prefetched", "reused_pending",
 )  # fmt: skip
 
 

@@ -8,9 +8,10 @@ Knows no plug: `tier_kills`, `hicache_kills` and `lmcache_kills` say which one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from quire.tiers.disk.fsck import examine
 from quire.tiers.disk.log.read_manifest import NAME
 
 from ..tiers.disk.dying import DeadlyFiles, Tell, until_killed
+from ..tiers.disk.keyed.durable_keys import DurableKeys, lost
 from ..tiers.disk.stand_ins import FullFiles
 from ..tiers.disk.test_hanging import GatedFiles
 from ..tiers.shared.redis_server import NO_REDIS, redis_there
@@ -37,13 +39,13 @@ def first_text(kind: str, seed: int) -> int:
 
 
 def live(plug: tuple[Make, Key], folder: Path, kind: str, seeds: Sequence[int], url: str, tell: Tell) -> None:
-    """Serve until it is killed; tells what is durable for certain."""
+    """Serve until it is killed; tells what is durable for certain, and what of it has gone."""
     dice, (make, key_of) = np.random.default_rng(seeds), plug
     files = DeadlyFiles(int(dice.integers(10, 300)), np.random.default_rng([*seeds, 1]))
     engine = opened(make, folder, kind, files, url)
     if engine.shared is not None:
         make_deadly(engine.shared.client.store, int(dice.integers(1, 100)) if kind == "store" else 1000, dice)
-    start = first_text(kind, seeds[0])
+    start, durable = first_text(kind, seeds[0]), None if engine.disk is None else DurableKeys(engine.disk, tell)
     for _ in range(MOST_TURNS):  # it dies long before
         first = start + int(dice.integers(TEXTS))
         keys = [key_of(first + nth) for nth in range(int(dice.integers(1, 6)))]
@@ -53,14 +55,10 @@ def live(plug: tuple[Make, Key], folder: Path, kind: str, seeds: Sequence[int], 
         engine.look()
         if dice.random() < 0.3:
             engine.settle()
-            if engine.disk is None:
+            if durable is not None:
+                durable.fence()
+            else:
                 tell([nth for nth, key in enumerate(keys, first) if engine.has(key)])
-            elif engine.disk.fence():
-                known = range(start, start + TEXTS + 6)
-                there = set(map(repr, engine.durable([key_of(one) for one in known])))
-                tell([one for one in known if repr(key_of(one)) in there])
-            if engine.disk is not None:
-                tell(None)  # from now on what was durable may go again
 
 
 def kind_of(seed: int, url: str) -> str:
@@ -77,10 +75,11 @@ def kill(plug: tuple[Make, Key], folder: Path, seed: int, url: str = "") -> str:
         if report.damaged or report.refused:
             return f"fsck: {report.refused} {report.findings}"
     engine = opened(make, folder, kind, url=url)
+    missing: Collection[Any] = () if engine.disk is None else lost(told, engine.disk)
     keys = [key_of(first_text(kind, seed) + one) for one in range(TEXTS + 6)]
     engine.load_all(keys)  # raises at a wrong byte
-    durable = told[-1] if told and told[-1] is not None else []
-    missing = [one for one in durable if not engine.has(key_of(one))]
+    if engine.disk is None:
+        missing = [one for one in (told[-1] if told else []) if not engine.has(key_of(one))]
     engine.store(keys[:3])
     engine.settle()
     taken, disk = [engine.has(key) for key in keys[:3]], engine.disk

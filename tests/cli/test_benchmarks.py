@@ -108,3 +108,25 @@ def test_findings_are_measured_on_a_log_with_three_faults() -> None:
     ran = run("findings.py", "--requests", "600", "--tokens", "400")
     assert ran.returncode == 0 and "600 requests of" in ran.stdout, ran.stderr
     assert all(kind in ran.stdout for kind in ("salt at token", "changed at token"))
+
+
+def test_the_order_that_learns_is_nowhere_far_below_lru(tmp_path: Path) -> None:
+    """Where it has been: popular texts that are replaced on a slow clock (30 points), texts asked round and round."""
+    kept = tmp_path / "kept.json"
+    words = ("--loads", "drift,loop,shift", "--blocks", "1000", "--clocks", "0.001", "--json", str(kept))
+    ran = run("scales.py", *words)
+    assert ran.returncode == 0, ran.stderr
+    above = {row["load"]: row["above"][0] for row in json.loads(kept.read_text())}
+    assert set(above) == {"drift", "loop", "shift"} and min(above.values()) > -1
+    assert above["loop"] > 40, "what is asked round and round LRU never finds"
+
+
+def test_a_second_question_about_a_document_and_chats_are_found_in_one_pool() -> None:
+    """By the default order of hybrids."""
+    ran = run("windows.py", "--loads", "documents,chats", "--orders", "lru,auto")
+    assert ran.returncode == 0, ran.stderr
+    head, *rows = [line.split() for line in ran.stdout.splitlines()]
+    assert head == ["load", "lru", "auto"]
+    found = {load: (float(lru), float(auto)) for load, lru, auto in rows}
+    assert found["documents"][1] >= 45 and found["chats"][1] >= 49
+    assert all(auto > lru - 1 for lru, auto in found.values())

@@ -32,6 +32,36 @@ def test_several_sequences_end_in_one_call(store: StoreName) -> None:
     assert cache.num_sequences == 0
 
 
+@pytest.mark.parametrize(("back", "place"), [("soon", 0), ("later", 1), ("never", 2)])
+def test_a_hint_at_the_end_of_one_in_flight_counts_when_its_step_is_committed(
+    store: StoreName, back: Back, place: int
+) -> None:
+    cache = small(store, 16)
+    (one,) = cache.add_sequence_batch([Request("a", seq(0, 11))]).sequences
+    step = cache.launch()
+    cache.release(one, back=back)
+    check(cache)
+    assert not one.live and one.back == back and cache.num_sequences == 0
+    assert cache.stats().hinted == (0, 0, 0) and cache.num_free() == 13, "its slots are busy"
+    cache.commit(step)
+    check(cache)
+    assert cache.stats().hinted[place] == sum(cache.stats().hinted) == 3 and cache.num_free() == 16
+    with cache.claim([Request("b", seq(0, 14))]) as claims:
+        assert claims[0].start == 11, "what was computed is stored"
+
+
+def test_a_hint_at_the_end_of_one_whose_step_fails_is_of_what_is_left(store: StoreName) -> None:
+    cache = small(store, 16)
+    (one,) = cache.add_sequence_batch([Request("a", seq(0, 20))], max_chunk=8).sequences
+    cache.commit(cache.launch())
+    cache.add_sequence_batch([], continuing=[one])
+    step = cache.launch()
+    cache.release(one, back="never")
+    assert not cache.fail(step)
+    check(cache)
+    assert cache.stats().hinted == (0, 0, 2) and cache.num_free() == 16
+
+
 def test_a_release_that_is_refused_ends_nothing(store: StoreName) -> None:
     cache, other = small(store, 8), small(store, 8)
     one, two = cache.add_sequence_batch([Request(n, seq(10 * n, 4)) for n in range(2)]).sequences
@@ -202,6 +232,23 @@ def test_a_person_thinking_is_news_only_where_a_tool_ran_before(store: StoreName
     ended(cache, 1, None)
     assert set(reuse_classes(pages)) <= {FEW, MANY}
     assert cache.stats().hinted == (4, 8, 0), "three blocks and the end of a fourth, each time"
+
+
+@pytest.mark.parametrize("said", ["soon", "later", "never"])
+def test_a_hint_can_be_taken_back(store: StoreName, said: Back) -> None:
+    """Of text that was used once and of text that was used again: their classes are by uses, as without a hint."""
+    cache = small(store, 32, eviction="adaptive", partial_reuse=False)
+    for number, times in ((1, 1), (2, 2)):
+        for _ in range(times):
+            ended(cache, number, None)
+    assert sorted(reuse_classes(cache._setup.store)) == [ONCE] * 3 + [FEW] * 3
+    for number in (1, 2):
+        cache.hint(text(number), said)
+    assert set(reuse_classes(cache._setup.store)) == {{"soon": SOON, "later": LATER, "never": NEVER}[said]}
+    for number in (1, 2):
+        cache.hint(text(number), None)
+    assert sorted(reuse_classes(cache._setup.store)) == [ONCE] * 3 + [FEW] * 3
+    check(cache)
 
 
 @pytest.mark.parametrize(("turns", "own"), [(4, 3), (5, 1)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Listed
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ class Ending(NamedTuple):
     back: str | None
     store: bool
     salt: object
+    resume_points: Listed[int]
 
 
 class Endings(list[Ending]):
@@ -26,7 +28,8 @@ class Endings(list[Ending]):
         pass
 
     def ending(self, sequence: Sequence, store: bool) -> None:
-        self.append(Ending(sequence.session, sequence.back, store, sequence.request.scope.salt))
+        asked = sequence.request
+        self.append(Ending(sequence.session, sequence.back, store, asked.scope.salt, asked.resume_points))
 
     @property
     def backs(self) -> list[str | None]:

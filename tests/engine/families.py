@@ -17,8 +17,11 @@ from transformers import (
     AutoModelForCausalLM,
     Gemma3TextConfig,
     LlamaConfig,
+    MistralConfig,
     PretrainedConfig,
     PreTrainedModel,
+    Qwen2Config,
+    Qwen3Config,
     Qwen3NextConfig,
     WhisperConfig,
     WhisperForConditionalGeneration,
@@ -26,6 +29,7 @@ from transformers import (
 
 NAMES = ("llama", "gemma3", "qwen3_next")
 POOLED = ("gemma3_pool",)  # as gemma3, and an engine keeps all its pages in one pool, which is what it does by itself
+OWN_FORWARDS = ("qwen3", "qwen2", "mistral")  # as llama, but for norms of q and k, biases, and one window for all
 RECURRENT = ("qwen3_next",)
 VOCAB = 256
 EOS = tuple(range(2, 10))  # several, so that some answers end early
@@ -58,6 +62,12 @@ def config_of(name: str) -> PretrainedConfig:
     shape: dict[str, Any] = SHAPE
     if name == "llama":
         return LlamaConfig(num_hidden_layers=2, **shape)
+    if name == "qwen3":
+        return Qwen3Config(num_hidden_layers=2, **shape)
+    if name == "qwen2":
+        return Qwen2Config(num_hidden_layers=2, **shape)
+    if name == "mistral":
+        return MistralConfig(num_hidden_layers=2, sliding_window=WINDOW, **shape)
     if name in ("gemma3", *POOLED):
         kinds = ["sliding_attention"] * 2 + ["full_attention"]
         return Gemma3TextConfig(num_hidden_layers=3, sliding_window=WINDOW, layer_types=kinds, **shape)

@@ -94,7 +94,7 @@ def enough(pairs: int, asked: int | None) -> bool:
 
 def main() -> int:
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=(*families.NAMES, *families.POOLED))
+    parser.add_argument("name", choices=(*families.NAMES, *families.POOLED, *families.OWN_FORWARDS))
     parser.add_argument("first", type=int)
     parser.add_argument("last", type=int)
     parser.add_argument("--jobs", type=int, default=2)

@@ -21,6 +21,7 @@ transformers = pytest.importorskip("transformers")
 from quire import InputError  # noqa: E402
 from quire.engine import Model, load  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402
+from quire.engine.model.attention import OwnForward  # noqa: E402
 from quire.engine.runner.engine import Engine  # noqa: E402
 from quire.engine.sampling.params import Sampling  # noqa: E402
 from quire.engine.setup.engine_config import EngineConfig  # noqa: E402
@@ -42,6 +43,11 @@ OVERLAP_TALKS: dict[str, Sequence[int]] = {  # the same, of an engine that launc
     "gemma3": cases((14, 18), range(11, 35)),
     "gemma3_pool": cases((113, 117), range(110, 134)),
     "qwen3_next": cases((8,), range(7, 31)),
+}
+OTHERS: dict[str, Sequence[int]] = {  # families with a forward of our own that differs from the others in its layers
+    "qwen3": cases((13, 14), range(8, 20)),
+    "qwen2": cases((13,), range(8, 14)),
+    "mistral": cases((15,), range(8, 14)),
 }
 MANY_TALKS = int(os.environ.get("QUIRE_TALKS", "2000"))
 ANSWERS_PER_TIE = 2000
@@ -132,6 +138,18 @@ def test_random_talks(pair: Pair) -> None:
         all_ties += ties
     assert len(all_ties) <= 1, [str(tie) for tie in all_ties]
     assert_seen(pair, counts)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", families.OWN_FORWARDS)
+def test_random_talks_of_other_families(name: str) -> None:
+    pair = Pair(name, model_of(name), reference_of(name))
+    assert isinstance(pair.model.forward, OwnForward)
+    played = [run_talk(pair, seed, overlap=seed % 2 == 0) for seed in OTHERS[name]]
+    assert sum(len(ties) for _, ties in played) <= 1
+    counts = sum((seen for seen, _ in played), Counter[str]())
+    missing = [feature for feature in ("reused tokens", "reused_full", "chunks", "mixed steps") if not counts[feature]]
+    assert not missing, counts
 
 
 @pytest.mark.long

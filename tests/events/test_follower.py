@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import zmq
 
-from quire import InputError
+from quire import InputError, StateError
 from quire.events import Follower, Index, Status
 from quire.events.follow import follower as follower_file
 from quire.events.follow.stream_state import ReplayRequest
@@ -58,6 +58,24 @@ def test_a_thread_that_fails_begins_again(monkeypatch: pytest.MonkeyPatch, caplo
         until(lambda: exact(index, publisher), "exact again")
         follower.follow("v", publisher.endpoint)
         assert follower._thread.is_alive() and "RuntimeError" in caplog.text and "a salt" not in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_nobody_waits_for_a_thread_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins again after every error; if that fails too, orders are refused and its owner can see it."""
+    with published(build(16)) as publisher, heard_by_hand() as (_, follower):
+        assert not follower.stopped
+        follower.follow("w", publisher.endpoint)
+
+        def broken(*_: Any, **__: Any) -> None:
+            raise RuntimeError("broken")
+
+        monkeypatch.setattr(follower, "_begin_again", broken)
+        monkeypatch.setattr(follower._poller, "poll", broken)
+        follower._waker.send(b"!")
+        until(lambda: follower.stopped, "ended")
+        with pytest.raises(StateError):
+            follower.follow("v", publisher.endpoint)
 
 
 def test_a_worker_that_cannot_be_followed_is_no_other_ones_trouble(monkeypatch: pytest.MonkeyPatch) -> None:

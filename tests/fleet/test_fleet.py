@@ -205,6 +205,7 @@ def test_a_client_that_leaves_leaves_nothing() -> None:
             assert some.metric("quire:fleet_in_flight") == 1 == some.metric("quire:fleet_in_flight_most")
         some.until_idle()
         assert some.metric("quire:fleet_workers", status="EXACT") == 2
+        assert some.metric("quire:thread_up", part="follower") == 1
         assert some.metric("quire:fleet_choices_total") == 1 and some.metric("quire:fleet_choice_seconds_total") > 0
 
 

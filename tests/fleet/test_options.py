@@ -47,10 +47,30 @@ def test_what_goes_together(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_order_of_eviction_is_that_of_every_replica() -> None:
     pytest.importorskip("ray")
     from quire.cli.serve.fleet_options import _config
-    from quire.cli.serve.serve_command import _parser
+    from quire.cli.serve.serve_command import _engine_fields, _parser
 
     for words, order in ([], "auto"), (["--eviction", "lru"], "lru"):
         assert _config(_parser().parse_args(["--replicas", "2", *words])).replica.eviction == order
+    for words, depth in ([], None), (["--compute-doubles-at", "9000"], 9000):
+        assert _config(_parser().parse_args(["--replicas", "2", *words])).replica.compute_doubles_at == depth
+        assert _engine_fields(_parser().parse_args(words))["compute_doubles_at"] == depth
+
+
+def test_sharing_is_on_unless_it_is_switched_off() -> None:
+    pytest.importorskip("torch")
+    from quire.cli.serve.serve_command import _engine_fields, _parser
+
+    for words, shares in ([], True), (["--no-share-pending"], False), (["--share-pending"], True):
+        assert _engine_fields(_parser().parse_args(words))["share_pending"] is shares
+
+
+def test_replicas_share_or_do_not_as_one_server_does() -> None:
+    pytest.importorskip("ray")
+    from quire.cli.serve.fleet_options import _config
+    from quire.cli.serve.serve_command import _parser
+
+    options = _parser().parse_args(["--replicas", "2", "--no-share-pending"])
+    assert not _config(options).replica.share_pending
 
 
 def test_without_the_extra_it_says_what_to_install(

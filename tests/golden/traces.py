@@ -50,7 +50,8 @@ def meaning(path: Path) -> list[dict[str, Any]]:
     for one in read_trace(path):
         parts = [names.setdefault(int(part), len(names)) for part in one.parts]
         row = {"time": round(one.time, 3), "parts": parts, "sizes": one.sizes.tolist(), "output": one.output}
-        more = {name: getattr(one, name, None) for name in ("id", "session", "finish", "back", "interrupted")}
+        more = {name: getattr(one, name, None) for name in ("id", "session", "finish", "back")}
+        more["interrupted"] = None if one.interrupted is None else one.interrupted.numbers
         rows.append({**row, **{name: value for name, value in more.items() if value is not None}})
     return rows
 

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from quire import BrokenInvariant, Cache, CacheConfig, InputError, Request, StateError, TierConfig
+from quire import (
+    BrokenInvariant,
+    Cache,
+    CacheConfig,
+    InputError,
+    LayerGroup,
+    Request,
+    Span,
+    StateError,
+    TierConfig,
+    check,
+)
+from quire.cli.main import main
+from quire.core.colder_tiers import registry_of
 from quire.incidents import IncidentPlayer, Incidents, Lines, LoosePlayer, load
+from quire.tiers.process import FolderLock
 from tests.incidents.lives import state_of
 
 CONFIG = CacheConfig([TierConfig("device", 12)], 4, max_sequences=8, max_length=64)
@@ -51,6 +70,22 @@ def test_a_saved_file_plays_to_the_state_it_was_saved_in(tmp_path: Path) -> None
     player = IncidentPlayer(load(incidents.save("why not")))
     player.run()
     assert state_of(player.cache) == state_of(cache) and player.incident.reason == "why not"
+
+
+def test_a_file_has_the_order_that_its_cache_had(tmp_path: Path) -> None:
+    """Also where a later version chooses another; older files say "auto", which was LRU with windows."""
+    groups = (LayerGroup("full", pool="kv"), LayerGroup("local", window=8, pool="kv"))
+    cache = Cache(
+        replace(CONFIG, groups=groups), watchers=[incidents := Incidents(tmp_path, thread=False, apart=False)]
+    )
+    assert cache.config.eviction == "auto" and cache.config.order == "adaptive"
+    path = incidents.save("why not")
+    assert load(path).config.eviction == "adaptive"
+    header, *lines = gzip.decompress(path.read_bytes()).splitlines()
+    header = header.replace(b'"eviction":"adaptive"', b'"eviction":"auto"')
+    old = tmp_path / "old.gz"
+    old.write_bytes(gzip.compress(b"\n".join([header, *lines]) + b"\n"))
+    assert b'"auto"' in header and load(old).config.eviction == "lru"
 
 
 def test_what_is_refused_is_refused_as_ever_and_not_kept(tmp_path: Path) -> None:
@@ -232,14 +267,93 @@ def test_a_cache_without_incidents_has_its_own_methods() -> None:
     assert not {"grow", "commit", "claim", "_asked"} & vars(Cache(CONFIG)).keys()
 
 
-def test_files_that_nobody_asked_for_are_few(tmp_path: Path) -> None:
+def test_files_that_nobody_asked_for_are_few_and_the_first_stays(tmp_path: Path) -> None:
+    clock = Clock()
+    cache, incidents = made(tmp_path, clock, lines=Lines(hang=30))
+    sequence = cache.add_sequence_batch([Request("a", tokens(0, 5))]).sequences[0]
+    asked, written = incidents.save(), list[Path]()
+    for _ in range(20):
+        clock.now += 1000.0
+        written += incidents.work()
+        cache.commit(sequence)
+        cache.grow(sequence, tokens(5, 1))
+        incidents.work()
+    assert len(written) == 20 and len(list(tmp_path.iterdir())) == 17 and asked.exists()
+    assert written[0].exists() and not written[1].exists() and written[-1].exists()
+
+
+def test_a_call_that_raises_each_step_is_written_once_and_another_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    cache, incidents = made(tmp_path, clock, lines=Lines(hang=None))
+    served(cache, "a", 0)
+
+    def broken(*_: object) -> None:
+        raise BrokenInvariant("of no kind that there is")
+
+    monkeypatch.setattr("quire.core.cache.clear_tree", broken)
+    monkeypatch.setattr("quire.core.cache.release_sequence", broken)
+    sequence = cache.add_sequence_batch([Request("b", tokens(50, 5))]).sequences[0]
+    written = []
+    for _ in range(500):
+        clock.now += 0.5
+        for call in (cache.clear, lambda: cache.release([sequence])):
+            with pytest.raises(BrokenInvariant):
+                call()
+        written += incidents.work()
+    assert [load(path).reason.split()[1] for path in written] == ["clear", "release"]
+    clock.now += 300
+    with pytest.raises(BrokenInvariant):
+        cache.clear()
+    assert len(incidents.work()) == 1
+
+
+def test_an_invariant_that_a_check_finds_broken_is_written(tmp_path: Path) -> None:
     cache, incidents = made(tmp_path)
     served(cache, "a", 0)
-    asked = incidents.save()
-    for _ in range(20):
-        incidents._wanted.append("signal")
-        incidents.work()
-    assert len(list(tmp_path.iterdir())) == 17 and asked.exists()
+    check(cache)
+    assert incidents.work() == []
+    registry_of(cache).free_rows.pop()
+    with pytest.raises(BrokenInvariant, match="rows are lost"):
+        check(cache)
+    (path,) = incidents.work()
+    assert load(path).reason.startswith("broken: check raised BrokenInvariant")
+
+
+def test_requests_that_only_wait_are_a_hang(tmp_path: Path) -> None:
+    clock = Clock()
+    cache, incidents = made(tmp_path, clock, lines=Lines(hang=30))
+    held = cache.add_sequence_batch([Request("a", tokens(0, 44))]).sequences[0]
+    cache.commit(held)
+    hold = cache.hold(held, Span(0, 44))
+    cache.release(held)
+    waits, written = Request("waits", tokens(100, 40)), list[Path]()
+    for _ in range(40):
+        clock.now += 1.0
+        cache.add_sequence_batch([waits])
+        written += incidents.work()
+    assert cache.num_sequences == 0
+    assert [load(path).reason for path in written] == ["hang: no step for 31 s, and requests ask in vain"]
+    assert hold is not None
+    cache.drop(hold)
+    cache.add_sequence_batch([waits])
+    cache.release(cache.sequence("waits"))
+    clock.now += 1.0
+    cache.add_sequence_batch([Request("never", tokens(0, 60))])  # and is given up
+    for _ in range(100):
+        clock.now += 1.0
+        assert incidents.work() == []
+
+
+def test_requests_that_wait_where_no_cache_sees_them_are_a_hang(tmp_path: Path) -> None:
+    clock = Clock()
+    _, incidents = made(tmp_path, clock, lines=Lines(hang=30))
+    queue = ["a run"]
+    incidents.num_waiting = queue.__len__
+    assert incidents.work() == []
+    clock.now = 31.0
+    assert len(incidents.work()) == 1
 
 
 @pytest.mark.parametrize("wrong", [b"", b"no gzip", b"\x1f\x8b\x08\0\0\0\0\0\0\xff"])
@@ -249,33 +363,80 @@ def test_what_is_no_incident_is_refused(tmp_path: Path, wrong: bytes) -> None:
         load(tmp_path / "x")
 
 
+PROGRAM = """if True:
+    import sys, numpy as np, quire
+    from quire.incidents import Incidents
+    kept = Incidents(sys.argv[1]); kept.listen()
+    cache = quire.Cache(quire.CacheConfig([quire.TierConfig('device', 8)], 4, max_length=32), watchers=[kept])
+    batch = cache.add_sequence_batch([quire.Request('a', np.arange(6, dtype=np.int32))])
+    print('ready', flush=True)
+    sys.stdin.read(); kept.close()
+"""
+
+
+@contextmanager
+def server(folder: Path, before: str = "") -> Iterator[subprocess.Popen[str]]:
+    """A process that keeps incidents there."""
+    command = [sys.executable, "-c", before + PROGRAM, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        yield process
+        process.kill()
+
+
+def asked(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """What `quire incident save` says."""
+    status, printed = main(["incident", "save", str(folder)]), capsys.readouterr()
+    return status, (printed.err if status else printed.out).strip()
+
+
 def test_a_server_that_is_told_writes_one(tmp_path: Path) -> None:
     """SIGUSR2, the thread, and the process that writes: all real."""
-    program = (
-        "import sys, time, numpy as np, quire\n"
-        "from quire.incidents import Incidents\n"
-        "kept = Incidents(sys.argv[1]); kept.listen()\n"
-        "cache = quire.Cache(quire.CacheConfig([quire.TierConfig('device', 8)], 4, max_length=32), watchers=[kept])\n"
-        "batch = cache.add_sequence_batch([quire.Request('a', np.arange(6, dtype=np.int32))])\n"
-        "print('ready', flush=True)\n"
-        "sys.stdin.read(); kept.close()\n"
-    )
-    server = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    with server:
-        assert server.stdout is not None and server.stdout.readline() == "ready\n"
+    with server(tmp_path) as process:
         command = [sys.executable, "-m", "quire.cli", "incident", "save", str(tmp_path)]
         found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-        assert int((tmp_path / "pid").read_text()) == server.pid
-        server.communicate()
+        assert int((tmp_path / "pid").read_text()) == process.pid
+        process.communicate()
     incident = load(found)
     assert incident.reason == "signal" and [call[0] for call in incident.calls] == ["add"]
+    assert found.endswith("-asked.incident.gz")
     assert not (tmp_path / "pid").exists() and os.stat(found).st_mode & 0o077 == 0
     IncidentPlayer(incident).run()
 
 
-def test_no_server_is_told(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "quire.cli", "incident", "save", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "no server keeps any there" in done.stderr
+def test_a_stranger_with_a_dead_servers_number_is_sent_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with server(tmp_path) as process:
+        process.kill()
+        process.wait()
+    status, said = asked(tmp_path, capsys)
+    assert status == 2 and f"process {process.pid}" in said
+    with subprocess.Popen([sys.executable, "-c", "open(0).read()"], stdin=subprocess.PIPE, text=True) as stranger:
+        (tmp_path / "pid").write_text(f"{stranger.pid}\n")
+        status, said = asked(tmp_path, capsys)
+        assert status == 2 and f"process {stranger.pid}" in said and "does not keep them any more" in said
+        with closing(FolderLock(tmp_path, name="incidents.lock")):  # a server of another machine has the folder
+            assert "it is not process" in asked(tmp_path, capsys)[1]
+        stranger.communicate("")
+    assert stranger.returncode == 0, "SIGUSR2 would have ended it"
+
+
+def test_who_asks_stops_waiting_when_the_server_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ends = "import signal, os, quire.incidents.incidents as i\n"
+    ends += "i.Incidents._signalled = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+    with server(tmp_path, ends):
+        assert "ended before it wrote" in asked(tmp_path, capsys)[1]
+
+
+def test_two_servers_keep_no_incidents_in_one_folder(tmp_path: Path) -> None:
+    with server(tmp_path) as process:
+        before = signal.getsignal(signal.SIGUSR2)
+        with pytest.raises(StateError, match=f"process {process.pid} .* has it open; .* its own folder"):
+            Incidents(tmp_path, thread=False).listen()
+        assert signal.getsignal(signal.SIGUSR2) is before and (tmp_path / "pid").read_text() == f"{process.pid}\n"
+
+
+def test_no_server_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, said = asked(tmp_path, capsys)
+    assert status == 2 and "no server keeps any there" in said

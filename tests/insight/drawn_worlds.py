@@ -18,6 +18,7 @@ from quire.trace.prompts.logged_prompts import LoggedPrompt
 from quire.trace.units import Int32
 
 PLAIN = Scope()
+CHANCE = 4  # tokens that are equal by chance, at most
 TOLD = {  # what each may be called
     "nonce": {"changed"}, "nonce in a piece": {"changed"}, "pieces shuffled": {"order"},
     "spellings": {"drift", "changed"}, "talk slides": {"cut"}, "talk summed up": {"compacted", "cut"},
@@ -81,6 +82,7 @@ class Service:
         self.shelf = [self._text(int(self.dice.integers(80, 300))) for _ in range(40)]
         self.closing = self._text(made.closing)
         self.place = int(depth * max(made.rules - 1, 0))
+        self.respelled_at: list[int] = []  # of each way its first place
         self.ways = [self._respelled() for _ in range(int(self.dice.integers(2, 5)))]
         self.talks: list[list[Int32]] = [[] for _ in range(int(self.dice.integers(3, 9)))]
         self.front = [0] * len(self.talks)
@@ -93,6 +95,7 @@ class Service:
 
     def _respelled(self) -> Int32:
         places = np.sort(self.dice.choice(max(len(self.rules), 4), 3, replace=False))
+        self.respelled_at.append(int(places[0]))
         text = np.split(self.rules, places)
         return np.concatenate([text[0], *(np.concatenate([self._text(2), one[1:]]) for one in text[1:])])
 
@@ -155,12 +158,26 @@ class DrawnWorld:
         for line, one in enumerate(self.letters, 1):
             yield LoggedPrompt(one.tokens, one.time, one.scope, None, line)
 
-    def place(self, fault: str) -> int | None:
-        """The token at which it begins, if that is the same in each request."""
+    def places(self, fault: str) -> range | None:
+        """Tokens at which two prompts that have it can begin to differ; None: it has no place in a prompt."""
         service = self.services[self.faults[fault]]
-        if fault == "nonce in a piece":
-            return len(service.rules) + len(service.pieces[0]) // 2
-        return service.place if fault == "nonce" else None
+        rules, pieces = len(service.rules), sum(map(len, service.pieces))
+        ends: dict[str, tuple[int, ...]] = {
+            "nonce": (service.place,),
+            "nonce in a piece": (rules + len(service.pieces[0]) // 2 if service.pieces else 0,),
+            "pieces shuffled": (rules,),
+            "spellings": (min(service.respelled_at), max(service.respelled_at)),
+            "talk slides": (rules + pieces,),
+            "talk summed up": (rules + pieces,),
+            "salts": (0,),
+            "adapters": (0,),
+        }
+        return range(ends[fault][0], ends[fault][-1] + CHANCE + 1) if fault in ends else None
+
+    def time_of(self, fault: str) -> tuple[float, float] | None:
+        """From when to when it was, if not always."""
+        times = [one.time for one in self.letters if one.service == self.faults[fault]]
+        return (min(times), max(times)) if fault == "a batch" else None
 
 
 @st.composite

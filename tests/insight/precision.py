@@ -2,7 +2,7 @@
 of prompt_worlds.py, whose test judges them whole: --small.
 
 Half of the faulty logs have one fault, half two. A fault is named if one finding has its kind and looks at its
-requests; any other finding is wrong.
+requests and at its place; any other finding is wrong.
 """
 
 from __future__ import annotations
@@ -18,21 +18,19 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from quire import Cache, CacheConfig, Request, TierConfig
 from quire.insight.findings.find import FindOptions, LogFindings, find_findings
 from quire.insight.findings.finding import Finding
 from quire.insight.findings.prompt_rows.prompt_log import LogReader
 from quire.insight.prompt_changes.prompt_diff import reuse_of
-from quire.simulate import ReplaySettings, replay
-from quire.simulate.setup.replay_settings import Memory
-from quire.trace.read.trace import Trace, TraceRequest
-from quire.trace.units import Int32
+from quire.trace.units import Int32, Int64
 
 from . import test_findings
 from .drawn_worlds import TEXT, TOLD, DrawnWorld, drawn_worlds
 from .prompt_worlds import TEXT_FAULTS, TRAFFIC_FAULTS, worlds
-from .text_worlds import FAULTS, PAIRS, TextWorld, text_worlds
+from .text_worlds import CHANCE, FAULTS, PAIRS, TextWorld, text_worlds
 
-REQUESTS = 300
+REQUESTS, BLOCK = 300, 16
 LEAST = 0.1  # of a service's tokens: what a fault of drawn_worlds.py costs at least
 
 
@@ -54,11 +52,10 @@ def judge(world: World) -> Judged:
     found, judged = found_in(world), Judged(world)
     left = list(found.findings)
     for fault, service in world.faults.items():
-        place = world.place(fault)
         for one in left:
             services = {world.letters[line - 1].service for line in one.examples}
             right = one.kind in world.told[fault] and (one.kind == "blocks" or services == {service})
-            if right and (place is None or (one.token is not None and abs(one.token - place) <= 4)):
+            if right and is_at_its_place(one, world, fault):
                 left.remove(one)
                 judged.named.append(fault)
                 break
@@ -66,6 +63,16 @@ def judge(world: World) -> Judged:
             judged.missed.append(fault)
     judged.wrong = [f"{one.kind} at token {one.token}: {one.text}" for one in left]
     return judged
+
+
+def is_at_its_place(one: Finding, world: World, fault: str) -> bool:
+    """Where it was planted; a batch: within a tenth of the while it took, at both ends."""
+    places, times = world.places(fault), world.time_of(fault)
+    if times is not None:
+        slack = 0.1 * (times[1] - times[0])
+        found = one.facts["from"], one.facts["to"]
+        return all(abs(planted - said) <= slack for planted, said in zip(times, found, strict=True))
+    return one.token is None if places is None else one.token in places
 
 
 def senders(world: World) -> list[int]:
@@ -107,13 +114,8 @@ def _costs(world: DrawnWorld, clean: DrawnWorld, fault: str) -> bool:
         return len(world.letters) - len(clean.letters) >= 24
     if fault not in ("crawled", "a batch"):
         return reused(clean, [number]) - reused(world, [number]) >= LEAST
-    others = [one.number for one in world.services if one.number != number and reused(world, [one.number]) > LEAST]
-    tokens = sum(len(one.tokens) for one in world.letters if one.service in others)
-    every = [one.number for one in world.services]
-    rest = [one for one in every if one != number]
-    lost = replayed(world, rest, world.memory) - replayed(world, every, world.memory)
-    least = LEAST * (1.2 if fault == "crawled" else 0.3)  # a batch is a matter of a tenth of the time
-    return lost >= least * max(tokens, 1)
+    before, after = hit_rates(world, number, None)
+    return after - before >= LEAST * (1.2 if fault == "crawled" else 0.3)  # a batch is a matter of a tenth of the time
 
 
 Drawn = TypeVar("Drawn")
@@ -150,51 +152,65 @@ def reused(world: World, which: Sequence[int], block_size: int = 16) -> float:
     return sum(one.tokens for one in found) / sum(len(one.prompt.tokens) for one in found)
 
 
-def replayed(world: World, which: Sequence[int], memory: int) -> float:
-    """Tokens saved of these services' prompts, by `quire.simulate` in a cache of so many tokens with an LRU order."""
-    ids: dict[bytes, int] = {}
-    asked: list[TraceRequest] = []
-    for prompt, sender in zip(world.prompts(), senders(world), strict=True):
+def replayed(world: World, which: Sequence[int], memory: int) -> Int64:
+    """Tokens that each prompt of these services reuses in a real cache of so many tokens; 0 of the others, who are not
+    there. One request after the other."""
+    longest = max(len(tokens) for tokens in world.tokens)
+    blocks = max(memory, longest + BLOCK) // BLOCK + 1
+    config = CacheConfig((TierConfig("device", blocks),), BLOCK, max_length=longest + BLOCK, eviction="lru")
+    cache, reuse = Cache(config), np.zeros(len(world.letters), np.int64)
+    for number, (tokens, sender) in enumerate(zip(world.tokens, senders(world), strict=True)):
         if sender in which:
-            tokens = prompt.tokens
-            ends = range(16, len(tokens) + 16, 16)
-            parts = [ids.setdefault(tokens[end - 16 : end].tobytes(), len(ids)) for end in ends]
-            sizes = np.array([min(16, len(tokens) - end + 16) for end in ends], np.int64)
-            asked.append(
-                TraceRequest(len(asked), prompt.time * 100, np.array(parts, np.int64), len(tokens), 1, counts=sizes)
-            )
-    blocks = (Memory("device", blocks=(memory // 16,)),)
-    settings = ReplaySettings(tiers=blocks, block_size=16, eviction="lru", batch=1, token_budget=None, max_chunk=None)
-    found = replay(Trace("a log", asked), settings)
-    return float(found.tokens_saved)
+            request = Request(number, tokens, scope=world.letters[number].scope)
+            batch = cache.add_sequence_batch([request], token_budget=longest)
+            (sequence,) = batch.sequences
+            reuse[number] = sequence.computed
+            cache.finish(batch.plan)
+            cache.commit(sequence)
+            cache.release(sequence)
+    return reuse
+
+
+def rate_of(world: World, which: Sequence[int], memory: int) -> float:
+    """The hit rate of these services alone."""
+    asked = sum(len(tokens) for tokens, sender in zip(world.tokens, senders(world), strict=True) if sender in which)
+    return int(replayed(world, which, memory).sum()) / asked
+
+
+def hit_rates(world: World, without: int, while_of: Finding | None) -> tuple[float, float]:
+    """Of the requests of all other services, with one and without it; of a flood: until its effect is over."""
+    every = [service.number for service in world.services]
+    rest = [number for number in every if number != without]
+    times = np.array([one.time for one in world.letters])
+    others = np.array(senders(world)) != without
+    if while_of is not None and "until" in while_of.facts:
+        others &= (times >= while_of.facts["from"]) & (times <= while_of.facts["until"])
+    asked = sum(len(tokens) for tokens, counts in zip(world.tokens, others.tolist(), strict=True) if counts)
+    found = [int(replayed(world, which, world.memory)[others].sum()) for which in (every, rest)]
+    return found[0] / asked, found[1] / asked
 
 
 def gain_of(fault: str, number: int, requests: int = REQUESTS) -> tuple[Judged, Finding | None, float, float]:
     """One log with one fault: what is said of it, and the hit rates that its requests have with and without it."""
-    judged, clean = judge(drawn((fault,), number, requests)), drawn((fault,), number, requests, False)
-    world = judged.world
+    judged = judge(world := drawn((fault,), number, requests))
     said = [one for one in found_in(world).findings if one.kind in FAULTS[fault]]
     one = said[0] if len(said) == 1 else None
     if fault in ("crawler", "batch"):
-        others = [one.number for one in world.services if one.number and reused(world, [one.number]) > 0.1]
-        pairs = zip(world.tokens, senders(world), strict=True)
-        tokens = sum(len(tokens) for tokens, sender in pairs if sender in others)
-        every = [service.number for service in world.services]
-        rest = [number for number in every if number]
-        before, after = (replayed(world, which, world.memory) / tokens for which in (every, rest))
-        return judged, one, before, after
+        return judged, one, *hit_rates(world, 0, one)
     if fault == "blocks":
         size = 256 if one is None else one.facts["block_size"]
         return judged, one, reused(world, [0], 256), reused(world, [0], size)
-    return judged, one, reused(world, [0]), reused(clean, [0])
+    before, after = (rate_of(each, [0], world.memory) for each in (world, world.mended()))
+    return judged, one, before, after
 
 
 def fifteen() -> None:
     """A log for each fault, with its place and its gain beside what a comparison says."""
     for number, fault in enumerate(FAULTS):
         judged, one, before, after = gain_of(fault, 2000 + number)
-        place = judged.world.place(fault)
-        head = f"| {fault} | {'' if place is None else place} | "
+        places = judged.world.places(fault)
+        first, last = (places[0], places[-1] - CHANCE) if places else (None, None)
+        head = f"| {fault} | {'' if places is None else first if first == last else f'{first} to {last}'} | "
         if one is None:
             print(f"{head} not named | | {before:.1%} -> {after:.1%} |", flush=True)
         else:

@@ -79,6 +79,15 @@ class App:
         self.front = [0] * self.talks  # messages that were cut
         self.notes: list[list[int]] = [[] for _ in range(self.talks)]
 
+    def places(self, fault: str) -> range | None:
+        """Tokens at which two prompts that have it can begin to differ; None: it has no place in a prompt."""
+        ends: dict[str, tuple[int, ...]] = {
+            "time": (self.place + 2,), "id": (self.place,), "shuffle": (self.system,), "cut": (self.system,),
+            "compact": (self.system,), "spaces": (1, self.system), "template": (20, self.system), "salt": (0,),
+            "adapter": (0,), "blocks": (self.system,),
+        }  # fmt: skip
+        return range(ends[fault][0], ends[fault][-1] + 3) if fault in ends else None
+
     # -- what stands in front ------------------------------------------------------------------------------------
 
     def head(self) -> list[int]:

@@ -16,11 +16,14 @@ from quire.core.content.content_chunks import cut_prompts, merge_chunks
 from quire.core.records.identity import Scope
 from quire.insight.findings.alignment import align
 from quire.insight.findings.find import MEMORY_TOKENS, FindOptions, find_findings
+from quire.insight.findings.finding import Finding
 from quire.insight.findings.fine_part import fine_log, fine_part
 from quire.insight.findings.pairs import Pairs
 from quire.insight.findings.prompt_rows.lost_text import find_lost
 from quire.insight.findings.prompt_rows.memory import hits, rows_of
 from quire.insight.findings.prompt_rows.prompt_log import LogReader, PromptLog, dense
+from quire.insight.findings.repairs import Repairs
+from quire.insight.findings.short_pieces import reordered
 from quire.insight.findings.text_faults import TextFaults
 from quire.trace.prompts.log_lines import take_ids
 from quire.trace.prompts.logged_prompts import LogFile, LoggedPrompt, LogOptions, tokens_of
@@ -29,8 +32,8 @@ from quire.trace.units import Int32
 RANDOM = np.random.default_rng(7)
 
 
-def words(number: int) -> Int32:
-    return RANDOM.integers(0, 100_000, number).astype(np.int32)
+def words(number: int, dice: np.random.Generator = RANDOM) -> Int32:
+    return dice.integers(0, 100_000, number).astype(np.int32)
 
 
 def log_of(prompts: list[Int32], scopes: list[Scope] | None = None, most: int = 1 << 20) -> PromptLog:
@@ -235,10 +238,11 @@ def test_a_clean_log_and_a_bad_one(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_part_of_a_large_log_is_looked_at_finely(tmp_path: Path) -> None:
-    """Tools of 60 tokens, in any order: chunks of 64 tokens and more do not show them."""
-    tools = [words(60) for _ in range(10)]
-    orders = [RANDOM.permutation(10) for _ in range(400)]
-    prompts = [np.concatenate([*(tools[one] for one in order), words(20)]) for order in orders]
+    """Tools of 60 tokens, in any order: chunks of 64 tokens and more make many applications of one."""
+    dice = np.random.default_rng(4)
+    tools = [words(60, dice) for _ in range(10)]
+    orders = [dice.permutation(10) for _ in range(400)]
+    prompts = [np.concatenate([*(tools[one] for one in order), words(20, dice)]) for order in orders]
     log = log_of(prompts, most=1 << 12)
     assert log.level >= 3
 
@@ -246,10 +250,85 @@ def test_a_part_of_a_large_log_is_looked_at_finely(tmp_path: Path) -> None:
         return {number: prompts[number] for number in numbers}
 
     wrong = TextFaults(Pairs(log, find_lost(log)), MEMORY_TOKENS, fetch, lambda *_: None).find()
-    assert [one.kind for one in wrong] != ["order"]
+    assert len(wrong) > 1
     (one,) = find_findings(log, FindOptions(), fetch, lambda *_: None).findings
     assert one.kind == "order" and one.before < 0.2 and one.after > 0.85 and one.requests == 1
     part, tokens = fine_part(log, find_lost(log), fetch, 100_000)
     assert 145 <= part.stop - part.start <= 170 and len(tokens) == part.stop - part.start
     fine, whole = fine_log(log, part, tokens), log_of(prompts[part])
     assert fine.ids.tolist() == whole.ids.tolist() and fine.starts.tolist() == whole.starts.tolist()
+
+
+def found_among(prompts: list[Int32]) -> list[Finding]:
+    options, log = FindOptions(), log_of(prompts)
+    return find_findings(
+        log, options, lambda numbers: {number: prompts[number] for number in numbers}, lambda *_: None
+    ).findings
+
+
+def test_pieces_of_a_chunk_or_less_are_named_by_their_tokens() -> None:
+    """No chunk shows them; every token of one prompt stands in the other, elsewhere."""
+    dice = np.random.default_rng(4)
+    rules, tools, more = words(40, dice), [words(10, dice) for _ in range(8)], words(60, dice)
+    orders = [dice.permutation(8) for _ in range(200)]
+    prompts = [np.concatenate([rules, *(tools[one] for one in order), more, words(30, dice)]) for order in orders]
+    (one,) = found_among(prompts)
+    assert (one.kind, one.token) == ("order", 40) and one.before < 0.5
+    assert one.after == pytest.approx(199 / 200 * 180 / 210, abs=0.06)
+
+
+def test_blanks_and_digits_that_change_places_are_no_pieces() -> None:
+    text = words(400)
+    blank, other = np.insert(text, 20, 7), np.insert(text, 300, 7)
+    clock, later = np.array([1, 2, 3, 4], np.int32), np.array([1, 4, 3, 2], np.int32)
+    assert not reordered(blank[20:], other[20:])
+    assert not reordered(np.concatenate([clock, text])[1:], np.concatenate([later, text])[1:])
+    swapped = np.concatenate([text[200:220], text[180:200], text[220:]])
+    assert reordered(swapped, text[180:]) == 40 and not reordered(swapped, words(400))
+
+
+def test_new_text_before_a_closing_line_is_not_mended_away() -> None:
+    """A time, rules, a question of 60 tokens that is new, and 60 that close every prompt."""
+    rules, closing = words(400), words(60)
+    prompts = [np.concatenate([words(3), rules, words(60), closing]) for _ in range(60)]
+    (one,) = found_among(prompts)
+    assert one.kind == "changed" and one.token == 0 and one.before == 0
+    assert 0.65 < one.after < 59 / 60 * 400 / 523
+
+
+def test_a_memory_of_less_than_two_prompts_is_too_small() -> None:
+    """Three talks in turn: each turn finds the one before it where all three are kept."""
+    talks = [words(1000) for _ in range(3)]
+    prompts = [np.concatenate([talks[turn % 3], words(40)]) for turn in range(30)]
+    log = log_of(prompts)
+    for memory, kinds in ((1500, ["memory"]), (2100, []), (4000, [])):
+        found = find_findings(log, FindOptions(memory), lambda _: {}, lambda *_: None).findings
+        assert [one.kind for one in found] == kinds
+        for one in found:
+            assert one.before == 0 and one.after == pytest.approx(27 * 1000 / (30 * 1040), abs=0.02)
+            assert one.facts["memory_tokens"] == 6000
+
+
+def test_the_gain_of_a_flush_is_that_of_all_others() -> None:
+    """One talk that comes again, prompts that do not, and what pushes the talk out."""
+    talk, crawler = words(1000), words(60)
+    prompts = list[Int32]()
+    for _ in range(40):
+        prompts += [np.concatenate([talk, words(20)]), words(1000), np.concatenate([crawler, words(8000)])]
+    log = log_of(prompts)
+    (one,) = find_findings(
+        log, FindOptions(9000), lambda numbers: {number: prompts[number] for number in numbers}, lambda *_: None
+    ).findings
+    assert one.kind == "flush" and one.before == pytest.approx(0, abs=0.01)
+    assert one.after == pytest.approx(39 * 1000 / (40 * 2020), abs=0.02)
+    assert one.facts["others"] == pytest.approx(2 / 3, abs=0.001)
+    assert one.weight == pytest.approx(one.gain * 2 / 3, abs=0.001)
+
+
+def test_a_history_that_is_not_cut_has_what_is_new() -> None:
+    """The last text that both have is the phrase that every prompt ends with."""
+    rules, messages, closing, new = words(300), [words(60) for _ in range(6)], words(40), words(100)
+    earlier = np.concatenate([rules, *messages, closing])
+    log = log_of([earlier, np.concatenate([rules, *messages[2:], new, closing])])
+    whole, longer = Repairs(Pairs(log, find_lost(log)), "cut", 0, 300).rows(np.arange(2))
+    assert whole[1].sum() == len(earlier) and longer[1].sum() == pytest.approx(len(earlier) + 100, abs=1)

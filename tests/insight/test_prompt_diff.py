@@ -49,7 +49,23 @@ def test_a_line_that_rotates_in_front_loses_every_turn(tmp_path: Path, capsys: p
     (loss,) = told["losses"]
     assert (loss["application"], loss["token"], loss["requests"]) == (None, 2, 5)
     assert (loss["tokens"], loss["tokens_per_request"]) == (lost, round(lost / 5))
-    assert told["lost_tokens_per_day"] == round(lost / 5000 * 86400)  # 6 requests in 5,000 seconds
+    one = loss["example"]
+    assert (one["line"], one["old_line"], one["token"]) == (2, 2, 2) and one["old_token"] == 3 + 300 + 50
+    assert one["blocks"] == [0, shared(old)[1] // 16] and loss["line"] == 2 and loss["message"] is None
+    assert loss["tokens_per_day"] == told["lost_tokens_per_day"]
+    assert told["lost_tokens_per_day"] == round(lost / 6000 * 86400)  # 6 requests, one in 1,000 seconds
+
+
+def test_places_beside_each_other_are_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An id of digits: some begin as another did, by one token or two. Another place is another loss."""
+    ids = [[1, 2, 3], [1, 2, 4], [1, 5, 3], [2, 2, 2], [1, 2, 5], [3, 3, 3]]
+    old, new = turns([[9, 9, 9]] * 6), turns([[9, *one] for one in ids])
+    assert run(tmp_path, old, new, "--json") == 1
+    (loss,) = json.loads(capsys.readouterr().out)["losses"]
+    assert (loss["token"], loss["last_token"], loss["requests"], loss["line"]) == (1, 3, 5, 2)
+    assert loss["tokens"] == sum(shared(old)) and loss["example"]["token"] == 3
+    assert run(tmp_path, old, new) == 1
+    assert "- sharing ends at token 1 to 3 in 5 requests: " in capsys.readouterr().out
 
 
 def test_people_read_where_and_how_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,6 +95,18 @@ def test_a_salt_for_each_request_shares_nothing(tmp_path: Path, capsys: pytest.C
     assert main(["diff", old, str(tmp_path / "new.jsonl"), "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["changed"] == 0 and told["lost_tokens"] == sum(shared(turns([[7]] * 6)))
+
+
+def test_other_bad_lines_of_one_log_are_no_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As many are left of both, and each would stand beside another."""
+    old, new = (write(tmp_path / f"{name}.jsonl", turns([[7]] * 6)) for name in ("old", "new"))
+    for path, bad in ((old, 2), (new, 4)):
+        lines = Path(path).read_text().splitlines()
+        Path(path).write_text("\n".join("oh" if number == bad else line for number, line in enumerate(lines)) + "\n")
+    assert main(["diff", old, new, "--skip-bad"]) == 2
+    assert "remove those lines from both" in capsys.readouterr().err
+    assert main(["diff", old, old, "--skip-bad"]) == 0
+    assert capsys.readouterr().err.count("skipped: old.jsonl line 3: it is not JSON") == 2
 
 
 def test_logs_of_other_requests_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

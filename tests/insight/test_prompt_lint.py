@@ -68,7 +68,7 @@ def test_tokens_a_day_are_told_at_the_recorded_rate(tmp_path: Path, capsys: pyte
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     _, told = lint(str(tmp_path / "log.jsonl"), capsys)
     (one,) = told["faults"]
-    assert one["lost_tokens_per_day"] == pytest.approx(one["lost_tokens"] / 210 * 86400, rel=0.001)
+    assert one["lost_tokens_per_day"] == pytest.approx(one["lost_tokens"] / 240 * 86400, rel=0.001)
 
 
 def test_two_prompts_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

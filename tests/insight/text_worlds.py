@@ -29,6 +29,7 @@ STOCK = (
     "Best regards,",
 )
 PLAIN = Scope()
+CHANCE = 4  # tokens that are equal by chance, at most: hours, or a word
 KINDS = ("helpdesk", "coder", "search", "examples", "summaries", "evaluation", "mail")
 TEXT = {  # fault -> kinds that can have it, and what it may be called
     "clock": (("helpdesk", "coder", "examples", "evaluation", "mail"), {"changed"}),
@@ -99,6 +100,7 @@ class Letter:
     text: str
     service: int
     scope: Scope = PLAIN
+    mended: str = ""  # the same as the advice on its fault would have it
 
 
 @dataclass
@@ -125,48 +127,59 @@ class Service:
         ]
         self.front: dict[int, int] = {}
         self.notes: dict[int, str] = {}
+        self.rarely: dict[int, tuple[int, str]] = {}  # front and notes, were it cut as advised
         self.clock = 0
 
-    def write(self) -> str:
-        """The next prompt."""
-        body: dict[str, Callable[[], str]] = {
+    def write(self) -> tuple[str, str]:
+        """The next prompt, and the same as the advice on its fault would have it."""
+        body: dict[str, Callable[[], str | tuple[str, str]]] = {
             "helpdesk": self._helpdesk, "coder": self._coder, "search": self._search, "examples": self._examples,
             "summaries": lambda: "Text:\n" + self.language.text(self.language.dice.randint(20, 60)),
             "evaluation": lambda: self.shelf[min(int(self.language.dice.expovariate(0.25)), 59)],
             "mail": lambda: f"Signature: {self._one(self.shelf)}\nDraft: {self.language.text(8)}",
         }  # fmt: skip
-        text = self._head() + body[self.kind]()
+        head, mended_head, behind = self._head()
+        written = body[self.kind]()
+        text, mended = (written, written) if isinstance(written, str) else written
+        text, mended = head + text, mended_head + mended + behind
         if self.fault == "two versions of the client" and self.language.dice.random() < 0.5:
             text = text.replace("### ", "## ").replace("Rules:", "Rules of the house:")
-        return text
+        return text, mended
 
     def _one(self, shelf: list[str]) -> str:
         return self.language.dice.choice(shelf)
 
-    def _head(self) -> str:
-        lines = ["### Rules:\n", *self.system]
+    def _head(self) -> tuple[str, str, str]:
+        """As it is, as it would be, and what would stand behind all."""
+        lines, behind = ["### Rules:\n", *self.system], ""
+        mended = "".join(lines)
         self.clock += self.language.dice.randint(20, 90)
         if self.fault == "clock":
             minutes, seconds = divmod(self.clock, 60)
-            lines.insert(1 + self.place, f"It is {minutes // 60 % 24:02}:{minutes % 60:02}:{seconds:02} now.\n")
+            behind = f"It is {minutes // 60 % 24:02}:{minutes % 60:02}:{seconds:02} now.\n"
+            lines.insert(1 + self.place, behind)
         if self.fault == "hash in front":
-            lines.insert(0, f"x-request: {self.language.hexadecimal()}\n")
+            behind = f"x-request: {self.language.hexadecimal()}\n"
+            lines.insert(0, behind)
         if self.fault == "blanks at line ends":
             for place in self.language.dice.sample(range(len(lines)), 3):
                 lines[place] = lines[place].replace("\n", " \n")
-        return "".join(lines)
+        return "".join(lines), mended, behind
 
-    def _helpdesk(self) -> str:
+    def _helpdesk(self) -> tuple[str, str]:
         which, talk = self._talk(14)
         talk.append(f"### User: {self.language.text(self.language.dice.randint(1, 4))}\n")
         talk.append("")  # its answer comes later
-        shown = talk
         if self.fault in ("sliding history", "summary for history") and len(talk) - self.front.get(which, 0) > 10:
             self.front[which] = self.front.get(which, 0) + 4
             if self.fault == "summary for history":
                 self.notes[which] = f"So far: {self.language.text(4)}\n"
-        shown = talk[self.front.get(which, 0) :]
-        return self.notes.get(which, "") + "".join(shown) + "### Assistant:"
+        text = self.notes.get(which, "") + "".join(talk[self.front.get(which, 0) :])
+        front, notes = self.rarely.setdefault(which, (0, ""))
+        mended = notes + "".join(talk[front:])
+        if len(mended) > 2 * len(text):  # cut rarely and far
+            self.rarely[which], mended = (self.front[which], self.notes.get(which, "")), text
+        return text + "### Assistant:", mended + "### Assistant:"
 
     def _talk(self, most: int) -> tuple[int, list[str]]:
         """One of those that go on; its last answer is there now."""
@@ -179,14 +192,17 @@ class Service:
             talk.clear()
             self.front.pop(which, None)
             self.notes.pop(which, None)
+            self.rarely.pop(which, None)
         if talk:
             talk[-1] = f"### Assistant: {self.language.text(dice.randint(2, 5))}\n"
         return which, talk
 
-    def _coder(self) -> str:
-        tools = [json.dumps(tool) + "\n" for tool in self.tools]
+    def _coder(self) -> tuple[str, str]:
+        tools, behind = [json.dumps(tool) + "\n" for tool in self.tools], ""
+        mended = "".join(tools)
         if self.fault == "id in tools":
-            tools[1] = tools[1].replace('"string"', f'"{self.language.hexadecimal()}"')
+            behind = f'"{self.language.hexadecimal()}"'
+            tools[1] = tools[1].replace('"string"', behind)
         if self.fault == "tools in any order":
             self.language.dice.shuffle(tools)
         _, talk = self._talk(10)
@@ -194,7 +210,7 @@ class Service:
             talk += [f"### User: {self.language.text(3)}\n", ""]
         else:  # it reads a file, which it or another talk may have read before
             talk += [f"### Tool: {self._one(self.files)}\n", ""]
-        return "".join(tools) + "".join(talk)
+        return "".join(tools) + "".join(talk), mended + "".join(talk) + behind
 
     def _search(self) -> str:
         dice = self.language.dice
@@ -206,12 +222,14 @@ class Service:
             "".join(f"[{n}] {self.shelf[one]}\n" for n, one in enumerate(chosen)) + f"Question: {self.language.text(1)}"
         )
 
-    def _examples(self) -> str:
+    def _examples(self) -> tuple[str, str]:
         count = 0 if self.length == 3 else 7
         chosen = list(range(count))
         if self.fault == "examples in any order":
             self.language.dice.shuffle(chosen)
-        return "".join(f"Example: {self.shelf[one]}\n" for one in chosen) + f"Item: {self.language.text(3)}"
+        item = f"Item: {self.language.text(3)}"
+        text, mended = ("".join(f"Example: {self.shelf[one]}\n" for one in some) for some in (chosen, range(count)))
+        return text + item, mended + item
 
 
 @dataclass(repr=False)
@@ -241,14 +259,39 @@ class TextWorld:
         for line, (letter, tokens) in enumerate(zip(self.letters, self.tokens, strict=True), 1):
             yield LoggedPrompt(tokens, letter.time, letter.scope, None, line)
 
-    def place(self, fault: str) -> int | None:
-        """The token at which it begins, if that is the same in each request."""
+    def places(self, fault: str) -> range | None:
+        """Tokens at which two prompts that have it can begin to differ; None: it has no place in a prompt."""
         service = self.services[self.faults[fault]]
-        before = {
-            "clock": "".join(["### Rules:\n", *service.system[: service.place]]) + "It is ",
-            "hash in front": "x-request: ",
-        }  # fmt: skip
-        return len(pieces(before[fault])) if fault in before else None
+        head = "".join(["### Rules:\n", *service.system])
+        tools = [json.dumps(tool) + "\n" for tool in service.tools[:2]]
+        before: dict[str, tuple[str, ...]] = {  # the text before the first and before the last of them
+            "clock": ("".join(["### Rules:\n", *service.system[: service.place]]) + "It is ",),
+            "hash in front": ("x-request: ",),
+            "id in tools": (head + tools[0] + tools[1].partition("string")[0],),
+            "tools in any order": (head + '{"name": "tool_',),
+            "examples in any order": (head + "Example: ",),
+            "blanks at line ends": ("### Rules:", head),
+            "two versions of the client": ("##",),
+            "sliding history": (head + "### User: ",),
+            "summary for history": (head, head + "So far: "),
+            "salt": ("",),
+            "adapter": ("",),
+            "blocks": (head + "Item: ",),
+        }
+        if fault not in before:
+            return None
+        first, last = (len(pieces(before[fault][end])) for end in (0, -1))
+        return range(first, last + CHANCE + 1)
+
+    def mended(self) -> TextWorld:
+        """The same requests as the advice on their fault would have them; not of those that are a matter of traffic."""
+        letters = [replace(one, text=one.mended, scope=PLAIN) for one in self.letters]
+        return TextWorld(self.services, letters, {}, self.block_size, self.memory)
+
+    def time_of(self, fault: str) -> tuple[float, float] | None:
+        """From when to when it was, if not always."""
+        times = [one.time for one in self.letters if one.service == self.faults[fault]]
+        return (min(times), max(times)) if fault == "batch" else None
 
 
 @st.composite
@@ -274,7 +317,8 @@ def text_worlds(draw: st.DrawFn, faults: tuple[str, ...], requests: int, planted
     for _ in range(requests):
         now += language.dice.expovariate(0.5)
         service = language.dice.choices(services, weights)[0]
-        letters.append(Letter(now, service.write(), service.number))
+        text, mended = service.write()
+        letters.append(Letter(now, text, service.number, mended=mended))
     world = TextWorld(services, letters, {fault: n for n, fault in enumerate(faults)})
     for fault, number in world.faults.items() if planted else ():
         world = _with_traffic(world, fault, number, language)

@@ -35,7 +35,7 @@ def engine_config(model: str, **more: Any) -> Any:
     """vLLM's config, as far as it is read."""
     facts: dict[str, Any] = {
         "layers": 2, "revision": None, "quantization": None, "dtype": "float32", "seed": 0, "load_format": "auto",
-        "kv_dtype": "auto",
+        "kv_dtype": "auto", "drafter": None,
     }  # fmt: skip
     facts |= more
     config = SimpleNamespace(to_dict=lambda: {"num_hidden_layers": facts["layers"], "transformers_version": "5"})
@@ -43,8 +43,14 @@ def engine_config(model: str, **more: Any) -> Any:
     return SimpleNamespace(
         model_config=SimpleNamespace(model=model, hf_config=config, **told),
         load_config=SimpleNamespace(load_format=facts["load_format"]),
-        cache_config=SimpleNamespace(cache_dtype=facts["kv_dtype"]),
-    )
+        cache_config=SimpleNamespace(cache_dtype=facts["kv_dtype"]), speculative_config=facts["drafter"],
+    )  # fmt: skip
+
+
+def drafts(method: str, commit: str = "89" * 20) -> Any:
+    """A drafter whose layers have pages."""
+    model = SimpleNamespace(model="a/drafter", revision=commit, hf_config=SimpleNamespace(to_dict=dict))
+    return SimpleNamespace(method=method, draft_model_config=model)
 
 
 def printed(model: str, shape: MemoryShape = SHAPE, version: str = "0.32.0", namespace: str = "", **more: Any) -> bytes:
@@ -53,7 +59,7 @@ def printed(model: str, shape: MemoryShape = SHAPE, version: str = "0.32.0", nam
 
 def test_every_fact_that_a_page_depends_on_makes_another_print() -> None:
     commit = "0123456789abcdef0123456789abcdef01234567"
-    same = printed("some/model", revision=commit)
+    same, later = printed("some/model", revision=commit), drafts("eagle", commit[::-1])
     assert same == printed("some/model", revision=commit) and len(same) == 32
     others = [
         printed("other/model", revision=commit),
@@ -67,8 +73,10 @@ def test_every_fact_that_a_page_depends_on_makes_another_print() -> None:
         printed("some/model", MemoryShape(4, 1, 64, 1, SHAPE.form), revision=commit),
         printed("some/model", MemoryShape(4, 2, 32, 1, "other layers"), revision=commit),
         printed("some/model", MemoryShape(4, 2, 32, 2, SHAPE.form), revision=commit),  # in one pool
+        *(printed("some/model", revision=commit, drafter=one) for one in (drafts("eagle"), drafts("mtp"), later)),
     ]
     assert len({same, *others}) == 1 + len(others)
+    assert printed("some/model", revision=commit, drafter=SimpleNamespace(method="ngram")) == same  # has no pages
     assert printed("some/model", MemoryShape(9, 2, 32, 1, SHAPE.form), revision=commit) == same  # of more memory
 
 

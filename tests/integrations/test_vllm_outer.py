@@ -10,7 +10,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from threading import Event
+from threading import Condition, Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +27,7 @@ from tests.tiers.disk.stand_ins import Faults, FaultyFiles
 from tests.tiers.shared.conftest import needs_redis
 from tests.tiers.shared.conftest import redis_server as redis_server
 from tests.tiers.shared.redis_server import RedisServer
+from tests.waits import until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -300,6 +301,72 @@ def test_two_machines_share_a_store(tmp_path: Path) -> None:
     assert other.seen["loaded tokens"] == 20 and totals(other)["shared_fetched"] > 0
     assert other.pages_are_right() > 0
     one.side.close()
+    other.side.close()
+
+
+class SteppingEngine(LastingEngine):
+    """Each read of a page that is to go out to the store waits until some more steps have been, or for the end."""
+
+    def __init__(self, seed: int, at: Path, below: dict[str, Any], **more: Any) -> None:
+        self.stepped, self.steps, self.num_between = Condition(), 0, 0
+        self.ending = self.reading = False
+        self.dice = random.Random(seed)
+        super().__init__(seed, at, below, **more)
+
+    def schedule(self) -> None:
+        super().schedule()
+        with self.stepped:
+            self.steps += 1
+            self.stepped.notify_all()
+        shared = self.outer.shared
+        assert shared is not None  # its threads get as far as they can
+        until(lambda: self.reading or shared.wait_until_idle(0.0))
+
+    def come(self, request: ToyRequest) -> None:
+        """vLLM steps on."""
+
+    def settle(self) -> None:
+        with self.stepped:
+            self.ending = True
+            self.stepped.notify_all()
+        super().settle()
+        self.ending = False
+
+    def before_a_read(self) -> None:
+        """On the thread that has found the page."""
+        with self.stepped:
+            goal, self.reading = self.steps + self.dice.randrange(1, 6), True
+            self.stepped.wait_for(lambda: self.ending or self.steps >= goal, SECONDS)
+            self.num_between, self.reading = self.num_between + (self.steps >= goal), False
+
+
+@pytest.mark.parametrize("failing", [0.0, 0.2])
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_what_steps_do_between_a_find_and_its_copy_does_not_go_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hybrid: bool, failing: float
+) -> None:
+    """Pages are evicted and lost, windows pass, requests end, while the store's thread holds what it has found."""
+    below, reading = {"shared": str(tmp_path / "store")}, SharedMemoryTier.read
+    texts = requests(random.Random(5), 32, salts=True)
+    one = SteppingEngine(5, tmp_path, below, hybrid=hybrid, ranks=2, host=10, blocks=40, failing=failing)
+
+    def read(tier: SharedMemoryTier, group: int, slots: Any, out: Any) -> None:
+        one.before_a_read()
+        reading(tier, group, slots, out)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SharedMemoryTier, "read", read)
+        one.run(list(texts), abort=0.05)
+        one.settle()
+    assert one.num_between > 2 and totals(one)["shared_sent"] > 5
+    one.side.close()
+    other = LastingEngine(6, tmp_path, below, hybrid=hybrid, ranks=2, host=24, blocks=60)
+    other.own = 0.0
+    for request in texts:
+        request.all_token_ids = request.all_token_ids[: request.num_prompt_tokens]
+        request.num_computed_tokens, request.status, request.tables = 0, "waiting", []
+    other.run(list(texts))
+    assert totals(other)["shared_fetched"] > 2 and other.pages_are_right() > 0
     other.side.close()
 
 

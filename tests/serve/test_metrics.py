@@ -8,9 +8,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from quire.engine import Sampling
+from quire.engine.runner.engine import Engine
 from quire.serve import ApiKeys
 from quire.trace.read.trace import read_trace
 
@@ -113,6 +116,20 @@ def test_pages_that_move_are_counted() -> None:
         assert server.metric("quire:pages_by_kind_total", kind="offloaded") > 0
         assert server.metric("quire:hit_tokens_total", tier="host") > 0
         assert server.metric("quire:moves_total") > 0 and server.metric("quire:failed_moves_total") == 0
+
+
+def test_pages_that_prompts_share_while_they_are_computed_are_counted() -> None:
+    """Two equal prompts of one step."""
+    with serving() as server:
+
+        def both(engine: Engine) -> None:
+            for _ in range(2):
+                engine.submit(np.arange(40, dtype=np.int32), Sampling(max_tokens=2, temperature=0.0))
+
+        server.llm.loop.call(both)
+        server.until_idle()
+        assert server.metric("quire:pages_by_kind_total", kind="reused_pending") == 4
+        assert server.metric("quire:pages_by_kind_total", kind="reused_full") == 4
 
 
 def test_no_client_can_make_more_of_them(server: Serving) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,9 @@ def test_a_publisher_that_has_failed_is_told_until_it_is_back(
             assert server.get("/health").status == 200 and server.chat().status == 200, "it serves all the same"
             assert server.metric("quire:thread_up", part="publisher") == server.metric("quire:events_up") == 0
         until(lambda: server.get("/ready").status == 200)
-        assert server.metric("quire:thread_up", part="publisher") == 1 and server.metric("quire:thread_up") == 3
+        up = {"engine", "mover", "publisher", "regret"}
+        assert all(server.metric("quire:thread_up", part=part) == 1 for part in up)
+        assert server.metric("quire:thread_up") == len(up)
         assert server.metric("quire:event_restarts_total") == 1
     assert SECRET not in caplog.text
 
@@ -80,10 +83,7 @@ def test_an_engine_whose_thread_is_gone_is_not_healthy(monkeypatch: pytest.Monke
     with serving() as server:
         loop = server.llm.loop
         with monkeypatch.context() as patch:
-            ended = threading.Thread(target=int)
-            ended.start()
-            ended.join()
-            patch.setattr(loop, "_thread", ended)
+            patch.setattr(loop, "_thread", ended_thread())
             got = server.get("/health")
             assert got.status == 503 and "its thread has ended" in got.error["message"]
 
@@ -95,6 +95,71 @@ def test_a_mover_with_a_fault_of_its_own_fails_the_step_and_nobody_hangs() -> No
         answers = [server.complete(prompt=chr(65 + place) * 150, max_tokens=2).status for place in range(4)]
         assert answers[-1] != 200 and mover._thread.is_alive()
         assert server.get("/health").status == 503 and server.metric("quire:thread_up", part="mover") == 0
+
+
+def ended_thread() -> threading.Thread:
+    thread = threading.Thread(target=int)
+    thread.start()
+    thread.join()
+    return thread
+
+
+WITH_HOST = {"device_pages": 60, "host_pages": 60}
+
+
+def serving_all(folder: Path) -> Any:
+    """Everything that has threads of its own, and can be beside the rest."""
+    sizes = {**WITH_HOST, "disk_pages": 100, "incidents": folder / "incidents", "bills": folder / "bills.json"}
+    outside = {"disk": folder / "disk", "shared": folder / "store", "publish": "tcp://127.0.0.1:*"}
+    return serving(sizes=sizes, outside=outside)
+
+
+SERVING: dict[
+    str, Callable[[Any], tuple[Any, str, str]]
+] = {  # where the thread of each part is that requests depend on
+    "mover": lambda llm: (llm.loop.engine.pages.mover, "_thread", "its thread has ended"),
+    "publisher": lambda llm: (llm.publisher, "_thread", "its thread has ended"),
+    "disk": lambda llm: (llm.disk._thread, "_thread", "its thread has ended"),
+    "disk worker": lambda llm: (llm.disk._folder.tier._workers, "_threads", "1 of its worker threads have ended"),
+    "store": lambda llm: (llm.shared._fetchers, "_threads", "1 of its threads have ended"),
+    "store sender": lambda llm: (llm.shared._senders, "_threads", "1 of its threads have ended"),
+}
+LOOKING_ON: dict[str, Callable[[Any], Any]] = {
+    "trace": lambda llm: llm.loop.engine.recorder, "regret": lambda llm: llm.watched,
+    "incidents": lambda llm: llm.loop.engine.incidents, "bills": lambda llm: llm.loop.engine.bills._saver,
+    "scrub": lambda llm: llm.disk.scrubber,
+}  # fmt: skip
+
+
+def test_a_dead_thread_is_told_and_only_what_requests_depend_on_makes_it_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server of the same process has all of its threads: they are not taken for these."""
+    pytest.importorskip("zmq")
+    pytest.importorskip("xxhash")
+    with serving_all(tmp_path / "one") as server, serving_all(tmp_path / "other") as other:
+        for one in (server, other):
+            one.llm.record(tmp_path / f"{one.port}.jsonl")
+        for name, place in SERVING.items():
+            owner, field, why = place(server.llm)
+            threads, part = getattr(owner, field), name.partition(" ")[0]
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, field, [ended_thread(), *threads[1:]] if field[-1] == "s" else ended_thread())
+                got = server.get("/ready")
+                assert got.status == 503 and got.error["message"].startswith(f"the {part}: {why};"), name
+                assert server.metric("quire:thread_up", part=part) == 0, name
+                assert server.get("/health").status == 200 == other.get("/ready").status, name
+                assert other.metric("quire:thread_up", part=part) == 1, name
+            assert server.get("/ready").status == 200, name
+        for part, looking in LOOKING_ON.items():
+            with monkeypatch.context() as patch:
+                assert server.metric("quire:thread_up", part=part) == 1, part
+                patch.setattr(looking(server.llm), "_thread", ended_thread())
+                assert server.metric("quire:thread_up", part=part) == 0, part
+                assert server.get("/ready").status == 200 == server.chat().status, part
+                assert other.metric("quire:thread_up", part=part) == 1, part
+        parts = {*SERVING, *LOOKING_ON, "engine"} - {"disk worker", "store sender"}
+        assert server.metric("quire:thread_up") == len(parts)
 
 
 class Job:

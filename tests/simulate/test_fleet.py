@@ -260,7 +260,7 @@ def test_a_shared_store_of_each_workers_own_is_told(capsys: pytest.CaptureFixtur
 def test_an_overload_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["sample", "--limit", "40", "--workers", "1", "--jobs", "1", "--prefill-rate", "100"]
     assert fleet_command.main(words) == 0
-    assert "More comes than 1 workers can compute" in capsys.readouterr().out
+    assert "More comes than 1 worker can compute" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

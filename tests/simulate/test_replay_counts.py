@@ -246,7 +246,11 @@ def test_with_default_settings_the_two_ways_make_no_difference() -> None:
     trace = read_trace("sample", limit=150)
     two, one = (play(trace, ReplaySettings(two_phase=way)).to_json() for way in (True, False))
     assert one["broken_promises"] == 0 and one["tokens_computed"] == two["tokens_computed"]
-    assert story.gained(two, one).endswith("Two-phase computed as many prompt tokens.")
+    assert story.gained(two, one) == "No difference."
+    other = {**one, "broken_promises": 1, "worst_overshoot_tokens": 7}
+    said = "Two-phase admission broke no promise, one at a time broke 1 promise (worst by 7 tokens). "
+    assert story.gained(two, other) == f"{said}Two-phase computed as many prompt tokens."
+    assert "worst by 0" not in story.gained(two, {**one, "tokens_computed": one["tokens_computed"] + 1})
 
 
 def test_what_is_gained_is_what_was_not_computed() -> None:

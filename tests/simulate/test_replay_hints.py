@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from quire import InputError, Sequence
+from quire import CacheConfig, InputError, Sequence, TierConfig
 from quire.cli.main import main
 from quire.simulate import Memory, ReplaySettings, Report, read_trace, replay, sweep
-from quire.simulate.play.compute_cost import EQUAL_AT, cost_of
+from quire.simulate.play.compute_cost import cost_of
 from quire.simulate.play.trace_player import Player
+from quire.simulate.setup.replay_settings import USUAL_DOUBLE
 from quire.trace.read.trace import Trace
 
 SMALL = ReplaySettings(tiers=(Memory("device", blocks=(64,)),), prefill_only=True, eviction="lru")
@@ -112,7 +113,7 @@ def test_the_report_counts_hints_and_costs(tmp_path: Path, trace: Trace, capsys:
     assert report.hints == {"later": 2, "none": 2, "soon": 1} and replay(trace).hints == {}
     whole = [32, 32, 64, 64, 32]
     found = [0, 0, 32, 32, 0]
-    assert report.compute_cost == pytest.approx(sum(map(cost_of, found, whole)), abs=0.1)
+    assert report.compute_cost == pytest.approx(sum(map(cost_of, found, whole, [30_000] * 5)), abs=0.1)
     assert main(["replay", str(tmp_path / "t.jsonl"), "--hints", "exact"]) == 0
     told = capsys.readouterr().out
     assert "Hints when requests ended: 1 soon, 1 later, 3 never; 0 without." in told
@@ -128,9 +129,19 @@ def test_the_second_half_is_counted_by_itself(trace: Trace) -> None:
 
 
 def test_a_deep_token_costs_more() -> None:
-    assert cost_of(0, 0) == 0 and cost_of(5, 5) == 0
-    assert cost_of(EQUAL_AT, EQUAL_AT + 1) == pytest.approx(2, rel=1e-3), "attention costs as much as the rest there"
-    assert cost_of(0, 100) + cost_of(100, 1000) == pytest.approx(cost_of(0, 1000))
+    assert cost_of(0, 0, 9) == 0 and cost_of(5, 5, 9) == 0
+    assert cost_of(7_000, 7_001, 7_000) == pytest.approx(2, rel=1e-3), "attention costs as much as the rest there"
+    assert cost_of(0, 100, 70) + cost_of(100, 1000, 70) == pytest.approx(cost_of(0, 1000, 70))
+
+
+def test_what_prompts_cost_is_counted_by_the_models_own_number(tmp_path: Path, trace: Trace) -> None:
+    steep = replace(SMALL, compute_doubles_at=10, eviction_cost="compute", eviction="adaptive")
+    cost, usual = (replay(trace, settings).compute_cost for settings in (steep, SMALL))
+    assert steep.config(trace).compute_doubles_at == 10 and cost > 2 * usual
+    assert CacheConfig((TierConfig("device", 1),)).compute_doubles_at == USUAL_DOUBLE == SMALL.compute_doubles_at
+    assert steep.to_json()["compute_doubles_at"] == 10 and "compute_doubles_at" not in SMALL.to_json()
+    words = ["replay", str(write(tmp_path / "u.jsonl", *LINES)), "--compute-doubles-at"]
+    assert main([*words, "0"]) == 2 and main([*words, "10"]) == 0
 
 
 def test_a_sweep_says_what_hints_bring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -135,7 +135,7 @@ def test_a_comparison_shows_both_and_how_far_promises_were_broken() -> None:
     assert names == ["promises-one", "promises", "overshoot-one"]
     same = check_alone(page.render(a_result(), a_result()))
     assert not [tag for tag, _ in same.tags if tag == "figure"], "where nothing differs nothing is drawn"
-    assert "one at a time broke 1 (worst by 900 tokens)" in seen.words[""]
+    assert "one at a time broke 1 promise (worst by 900 tokens)" in seen.words[""]
     assert "time to first token, mean (modelled)" in seen.words[""]
     assert "broken (6)" in seen.words["promises-one"] and "900" in seen.words["overshoot-one"]
 

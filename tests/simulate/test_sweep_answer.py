@@ -58,6 +58,10 @@ def test_orders_are_compared_all_else_equal() -> None:
     host, _ = answers(Sweep("t", (*pairs[:2], *worse, pairs[3]), 0.5))
     assert "adds 13.0 points of hit rate in the adaptive order, the default" in host, "and not lru, which gains more"
     assert order.startswith("The adaptive order instead of lru adds 5.0 points of hit rate, at most")
+    equal = [replace(one, result={**one.result, "hit_rate_of_trace": 0.1}) for one in pairs]
+    assert "The adaptive order instead of lru changes no hit rate." in answers(Sweep("t", tuple(equal), 0.5))
+    (one,) = answers(Sweep("t", tuple(pairs[:2]), 0.5))
+    assert "at most" not in one and one.endswith("adds 2.0 points of hit rate (with device 40 GB, host 0 B).")
     alone = answers(Sweep("t", (pairs[0],), 0.5))
     assert alone == ["At best 10.0 % of the prompt tokens are reused, 20 % of what is possible."]
     assert answers(Sweep("t", (Point(pairs[0].settings, {}, None, "why"),), None)) == ["No combination could run."]

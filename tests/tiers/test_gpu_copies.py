@@ -18,7 +18,7 @@ from quire.core.records.plan import Kind  # noqa: E402
 from quire.tiers import ArenaTier, Bytes, Mover, PageLayout  # noqa: E402
 from quire.tiers import torch_tier as module  # noqa: E402
 from quire.tiers.base import BulkTier  # noqa: E402
-from quire.tiers.gpu_copies import TILE, WORD, FragmentCopies, fits  # noqa: E402
+from quire.tiers.gpu.gpu_copies import TILE, WORD, FragmentCopies, fits  # noqa: E402
 from quire.tiers.torch_tier import TorchTier  # noqa: E402
 from tests.effort import cases  # noqa: E402
 

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from quire.tiers.pinning import Pinning  # noqa: E402
+from quire.tiers.gpu.pinning import Pinning  # noqa: E402
 from quire.tiers.torch_tier import TorchTier  # noqa: E402
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")

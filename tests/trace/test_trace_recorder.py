@@ -198,5 +198,6 @@ def test_a_recording_says_where_prompts_were_interrupted(tmp_path: Path) -> None
     assert marks[0] is None and marks[2] is None
     for mark in (marks[1], marks[3]):
         assert mark is not None
-        token, width, after = mark
+        token, width, after, more = mark
+        assert not more
         assert token == 0 and 9 <= width <= 60 and width + after == 609

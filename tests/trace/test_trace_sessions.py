@@ -15,6 +15,7 @@ from quire.core.records.hint_words import Back
 from quire.trace.read.lines import TraceError
 from quire.trace.read.trace import read_trace
 from quire.trace.record.block_ids import TraceKey
+from quire.trace.record.interruptions import PromptInterruptions
 from quire.trace.record.recorder import TraceRecorder
 from quire.trace.record.trace_writer import Interruption
 
@@ -36,6 +37,8 @@ def test_both_formats_say_whose_a_request_is_and_how_it_ended(tmp_path: Path, li
     first, second, third = trace
     assert (first.session, first.finish, first.back) == ("agent 7", "tool_calls", "never")
     assert first.interrupted == Interruption(20, 3, 900)
+    longer = read_trace(write(tmp_path / "u", line | {"interrupted": [20, 3, 90, 5, 40]}))[0].interrupted
+    assert longer is not None and longer.pieces == [(23, 113), (118, 158)]
     assert (second.session, second.finish, second.back, second.interrupted) == (None, None, None, None)
     assert third.session == 0
 
@@ -45,7 +48,7 @@ def test_both_formats_say_whose_a_request_is_and_how_it_ended(tmp_path: Path, li
     ("name", "value"),
     [("session", True), ("session", -1), ("session", ""), ("session", "x" * 201), ("session", [1]), ("finish", 1),
      ("session", "half \ud800"), ("finish", ""), ("finish", "a sentence. Or two"), ("finish", "x" * 41),
-     ("interrupted", [1, 2]),
+     ("interrupted", [1, 2]), ("interrupted", [1, 2, 3, 4]), ("interrupted", [1] * 131),
      ("interrupted", 5), ("interrupted", [1, 2, -1]), ("interrupted", [1, True, 3]), ("back", "maybe"),
      ("back", 1), ("back", ["soon"])],
 )  # fmt: skip
@@ -86,11 +89,17 @@ def test_a_log_says_sessions_and_ends_in_many_places(tmp_path: Path) -> None:
     assert [one.session for one in named] == [None, None, None, KEY.session_id("3")]
 
 
-def test_every_compared_prompt_says_where_it_was_interrupted(tmp_path: Path) -> None:
-    long = list(range(100, 500))
-    log = of_tokens([[1, 2, 3, *long], [1, 9, 3, *long], [7, 7, 7]])
-    path, _ = made_of(tmp_path, log)
-    assert [line.get("interrupted") for line in lines_of(path)] == [None, [1, 1, 401], None]
+def test_every_prompt_says_where_it_was_interrupted(tmp_path: Path) -> None:
+    """However long ago the text was, wherever in the prompt, and in its scope only; places are those of chunks."""
+    draw = np.random.default_rng(3).integers
+    head, rules = draw(0, 9999, 3000).tolist(), draw(0, 9999, 400).tolist()
+    others = [draw(0, 9999, 40).tolist() for _ in range(300)]
+    log = of_tokens([[*head, 1, *rules], *others, [*head, 2, *rules], [*head, 3, *rules]])
+    path, _ = made_of(tmp_path, [*log[:-1], {**log[-1], "cache_salt": "theirs"}])
+    marks = [line.get("interrupted") for line in lines_of(path)]
+    assert [place for place, mark in enumerate(marks) if mark is not None] == [301]
+    token, width, after, *_ = marks[301] or (0, 0, 0)
+    assert 2940 < token <= 3000 < token + width <= 3061 and token + width + after == 3401
 
 
 def test_a_cache_records_whose_its_requests_were_and_when_they_come_back(tmp_path: Path) -> None:
@@ -123,3 +132,19 @@ def test_a_recorder_keys_sessions_and_drops_what_is_no_reason(tmp_path: Path) ->
     rows = [(one.session, one.finish) for one in read_trace(tmp_path / "t.jsonl")]
     assert KEY.session_id("ann") != TraceKey(b"another secret, of 32 bytes or so").session_id("ann")
     assert rows == [(KEY.session_id("ann"), "stop"), (KEY.session_id("ann"), None), (None, None)]
+
+
+def test_marks_do_not_change_while_more_is_kept() -> None:
+    """It begins small, and is made larger twice: what was seen before that is still known."""
+    draw = np.random.default_rng(11)
+    rules = [draw.integers(0, 9999, 120) for _ in range(350)]
+    asked = [np.concatenate([draw.integers(0, 9999, 60), one]).astype(np.int32) for one in [*rules, *rules]]
+    marks = PromptInterruptions()
+    found = [marks.add(tokens, Scope()) for tokens in asked]
+    assert found[:350] == [None] * 350
+    whole = [
+        mark for mark in found[350:] if mark is not None and mark.width + mark.equal_after == 180 and not mark.more
+    ]
+    assert len(whole) > 345, "but for a chunk that fell on others"
+    assert all(mark.position == 0 and 60 <= mark.width <= 148 for mark in whole)
+    assert marks.add(asked[0], Scope()) is None, "it is known from its beginning"

@@ -131,12 +131,13 @@ def test_what_keeps_prompts_apart_is_left_to_findings(tmp_path: Path, capsys: py
     """A time in front, a salt for each request, prompts shorter than a block: `stats` only counts."""
     stamped = [[*fresh(3), *range(300), *fresh(12)] for _ in range(60)]
     salted = [line | {"cache_salt": str(n)} for n, line in enumerate(of_tokens(chats(60, fresh(200))))]
-    for lines, row in (
-        (of_tokens(stamped), "60; the most common: 1.7 %"), (salted, "scopes                                  60"),
-        (of_tokens([fresh(9) for _ in range(30)]), "prompts shorter than a block"),
-    ):  # fmt: skip
+    for lines, row, kinds in (
+        (of_tokens(stamped), "60; the most common: 1.7 %", ["interrupted"]),  # its maker saw that
+        (salted, "scopes                                  60", []),
+        (of_tokens([fresh(9) for _ in range(30)]), "prompts shorter than a block", []),
+    ):
         path, _ = made_of(tmp_path, lines)
-        assert kinds_of(path) == []
+        assert kinds_of(path) == kinds
         assert main(["trace", "stats", str(path)]) == 0
         told = capsys.readouterr().out
         assert "`quire findings`, of the log" in told and re.sub(" +", " ", row) in re.sub(" +", " ", told)
@@ -202,6 +203,15 @@ def test_what_is_no_trace_is_told_the_command_that_reads_it(tmp_path: Path, caps
             told = capsys.readouterr().err
             assert "line 1: it is a table of lengths (CSV)" in told and "quire trace make" in told
     text.write_text("2025-01-01 10:00:00,123 INFO engine: request, prompt: hi\n")
-    assert main(["replay", str(text)]) == 2
-    told = capsys.readouterr().err
-    assert "it is not JSON" in told and "logs of plain text are not read" in told
+    for command in (["replay"], ["findings"], ["trace", "make", "-o", str(tmp_path / "made")]):
+        assert main([*command, str(text)]) == 2
+        told = capsys.readouterr().err
+        assert "JSON object" in told and "plain text" in told and "read" in told
+    for line, source in (
+        ({"session_id": "a", "hash_ids": [1], "input_length": 5}, "aiperf"), ({"requests": []}, "weka"),
+        ({"session_id": "a", "input_tokens_total": 5}, "tracelab"),
+    ):  # fmt: skip
+        log = write_log(tmp_path / "sessions.jsonl", [line])
+        for command in (["replay"], ["plan"], ["trace", "stats"], ["trace", "make", "-o", str(tmp_path / "made")]):
+            assert main([*command, str(log)]) == 2
+            assert f"quire trace make --from {source} " in capsys.readouterr().err

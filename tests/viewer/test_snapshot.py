@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode
 from collections import Counter
 from dataclasses import replace
@@ -18,7 +19,9 @@ from quire.core.store import StoreName
 from quire.core.store.mapped import SlotState
 from quire.viewer.cells import COLOURS, MOST_CELLS
 from quire.viewer.made_up_traffic import MadeUpTraffic, demo_cache
+from quire.viewer.page_routes import static
 from quire.viewer.receipts import receipt_of
+from quire.viewer.sampler import Sampler
 from quire.viewer.snapshot import MOST_POOLS, MOST_RUNNING, MOST_WAITING, Snapshots
 from quire.viewer.source import CacheSource
 
@@ -243,3 +246,16 @@ def test_a_pool_that_groups_share_is_one_map(store: StoreName) -> None:
     assert (first["group"], first["groups"], first["slots"]) == (0, [0, 1], 12)
     assert (second["group"], second["groups"], second["slots"]) == (2, [2], 6)
     assert first["counts"][SlotState.EMPTY] == cache.usage(0, 1).empty == 6 and second["counts"][SlotState.EMPTY] == 3
+
+
+def test_pages_that_prompts_share_while_they_are_computed_are_counted() -> None:
+    config = CacheConfig((TierConfig("device", 16),), block_size=4, max_sequences=2, share_pending=True)
+    cache = Cache(config)
+    source = CacheSource(cache)
+    cache.add_sequence_batch([Request(name, np.arange(9, dtype=np.int32)) for name in "ab"])
+    snapshot = json.loads(Sampler(Snapshots(source)).body("state"))
+    assert snapshot["moved"][0]["reused_pending"] == 2 == snapshot["moved"][0]["reused_full"]
+    names = re.search(r"const NAMES = \[(.*?)\];", static("panels.js").decode(), re.DOTALL)
+    assert names is not None, "the page reads the numbers of its history by their places"
+    numbers = dict(zip(re.findall(r'"(\w+)"', names[1]), snapshot["now"], strict=True))
+    assert (numbers["reused_pending"], numbers["missed"]) == (2, 4)

@@ -9,7 +9,6 @@ from quire.simulate.show.number_format import count_text, share_text
 
 NONE = "No finding: nothing that is known to keep prompts from sharing stands out."
 ALL = 0.995  # of the requests
-OTHERS = ("flush", "flood")  # kinds whose gain is of the prompts that do not have the fault
 
 
 def render(name: str, found: LogFindings) -> str:
@@ -25,7 +24,7 @@ def answer(found: LogFindings) -> str:
         return NONE
     count = len(found.findings)
     many = "1 finding" if count == 1 else f"{count} findings"
-    best = max(found.findings, key=lambda one: one.gain * one.requests)
+    best = max(found.findings, key=lambda one: one.weight if one.gain > 0 else -1.0)
     if best.gain <= 0:
         return f"{many}."
     which = "mending it" if count == 1 else "mending the largest"
@@ -34,7 +33,7 @@ def answer(found: LogFindings) -> str:
 
 def whose(one: Finding) -> str:
     """Of which requests its gain is."""
-    if one.kind in OTHERS:
+    if one.is_of_others:
         return "the others'"
     if one.requests >= ALL:
         return "the"
@@ -49,17 +48,29 @@ def facts(one: Finding) -> list[tuple[str, str]]:
         rows.append(("Where", f"{one.message}."))
     rows.append(("Do", one.advice))
     if one.gain > 0:
-        whose = "the others' hit rate" if one.kind in OTHERS else "their hit rate"
         change = f"{share_text(one.before)} -> {share_text(one.after)}"
-        rows.append(("Gain", f"{whose} {change}, replayed without the fault."))
+        rows.append(("Gain", f"{_rate_of(one)} {change}, replayed without the fault."))
+    if one.saved is not None:
+        text = f"{share_text(one.requests)} of the requests, with their answers"
+        text += f", and {share_text(one.saved)} of all prompt tokens" if one.saved else "; their prompts are cached"
+        rows.append(("Gain", f"{text} need not be computed." if one.saved else f"{text}."))
     lines = ", ".join(map(str, one.examples))
     return [*rows, ("Confidence", f"{one.confidence:.2f}. See lines {lines}.")]
 
 
+def _rate_of(one: Finding) -> str:
+    """Which hit rate it changes."""
+    if not one.is_of_others:
+        return "their hit rate"
+    if "until" not in one.facts:
+        return "the others' hit rate"
+    return f"the others' hit rate from {one.facts['from']:.0f} to {one.facts['until']:.0f} s"
+
+
 def _card(number: int, one: Finding) -> html.Markup:
-    rows = [row for row in facts(one) if row[0] != "Gain"]
-    gain = "The others' hit rate" if one.kind in OTHERS else "Their hit rate"
-    bars = [html.change(f"{gain}, replayed", one.before, one.after)] if one.gain > 0 else []
+    rows = [row for row in facts(one) if row[0] != "Gain" or one.saved is not None]
+    rate = _rate_of(one)
+    bars = [html.change(f"{rate[0].upper()}{rate[1:]}, replayed", one.before, one.after)] if one.gain > 0 else []
     return html.card([*bars, html.table([], rows, words=2)], f"{number}. {one.text}")
 
 

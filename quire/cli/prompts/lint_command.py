@@ -7,7 +7,7 @@ import sys
 
 from quire import InputError, QuireError
 from quire.cli.arguments import CommandParser
-from quire.cli.prompts.prompt_source import Source, add_source_options, named_place, open_source
+from quire.cli.prompts.prompt_source import Source, add_source_options, named_place, open_source, show_skipped
 from quire.core.records.errors import say
 from quire.insight.prompt_changes.prompt_lint import LintFault, PromptLint, lint_prompts
 from quire.simulate.show.number_format import count_text, share_text
@@ -19,10 +19,12 @@ def main(argv: list[str] | None = None) -> int:
     """Read, look, print. Exit status 1: more tokens are lost than allowed."""
     options = _parser().parse_args(argv)
     try:
-        found = _lint(open_source(options.prompts, options, options.tokenizer))
+        source = open_source(options.prompts, options, options.tokenizer)
+        found = _lint(source)
     except (QuireError, OSError) as wrong:
         print(f"quire lint: {wrong}", file=sys.stderr)
         return 2
+    show_skipped(source)
     print(json.dumps(found.to_json()) if options.json else "\n".join(_lines(found)))
     return 1 if found.per_request > options.allow else 0
 
@@ -59,7 +61,7 @@ def _lines(found: PromptLint) -> list[str]:
 def _told(number: int, fault: LintFault) -> list[str]:
     one = fault.finding
     where = f" Where: {one.message}." if one.message is not None else ""
-    day = "" if fault.per_day is None else f", {count_text(round(fault.per_day))} a day at the recorded rate"
+    day = "" if fault.per_day is None else f", {count_text(round(fault.per_day))} a day at this rate"
     change = f"{share_text(one.before)} -> {share_text(one.after)}"
     return [
         f"{number}. {one.text}{where}",

@@ -8,7 +8,7 @@ from quire import InputError
 from quire.cli.arguments import CommandParser
 from quire.cli.trace.make_command import rate_of
 from quire.core.records.errors import say
-from quire.trace.prompts.arrival_times import UNITS
+from quire.trace.prompts.arrival_times import UNITS, check_rate
 from quire.trace.prompts.logged_prompts import LogOptions
 from quire.trace.read.lines import LONGEST
 from quire.trace.units import shown
@@ -34,6 +34,7 @@ def log_options(options: Namespace) -> LogOptions:
         number = getattr(options, name, None)
         if number is not None and number < 1:
             raise InputError(say(f"--{name.replace('_', '-')} {number}", "nothing is left", "give at least 1"))
+    check_rate(options.rate)
     if getattr(options, "block_size", 1) > LONGEST:
         ask = f"--block-size {shown(options.block_size, 40)}"
         raise InputError(say(ask, "no prompt is as long as a block", f"give at most {LONGEST}"))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from quire import InputError
+from quire.cli.arguments import not_negative, positive
 from quire.core.records.errors import say, without_words
 
 if TYPE_CHECKING:
@@ -23,9 +24,11 @@ def add_fleet(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--replicas", type=int, metavar="N", help="engines behind this server, run by Ray Serve")
     add("--ray", metavar="ADDRESS", help="a running Ray cluster (auto, or host:port); default: one of this machine")
-    add("--replica-gpus", type=float, metavar="N", help="of each replica (default: 1 with --device cuda)")
+    add("--replica-gpus", type=not_negative, metavar="N", help="of each replica (default: 1 with --device cuda)")
     add("--max-queued", type=int, default=256, metavar="N", help="may wait for a replica; others get 429 (default 256)")
-    add("--route-seconds", type=float, default=30.0, metavar="S", help="until a replica takes a request (default 30)")
+    add(
+        "--route-seconds", type=positive, default=30.0, metavar="S", help="until a replica takes a request (default 30)"
+    )
     add("--worker-keys", nargs=2, metavar="FILE", help="CURVE: the replicas' secret key and public key, for events")
     add("--router-keys", nargs=2, metavar="FILE", help="CURVE: this server's secret key and public key")
 
@@ -77,9 +80,10 @@ def _config(options: Namespace) -> Any:
         options.model, options.device, options.dtype, options.device_memory, options.host_memory,
         max_length=options.max_length, max_requests=options.max_requests, shared=options.shared,
         key_file=worker[0], router_key=router[1], show_tokens=options.show_tokens, eviction=options.eviction,
-        eviction_cost=options.eviction_cost, receipt_chunks=options.receipt_chunks,
+        eviction_cost=options.eviction_cost, compute_doubles_at=options.compute_doubles_at,
+        receipt_chunks=options.receipt_chunks,
         scheduling=options.scheduling, granted=options.granted, overlap=options.overlap,
-        graphs="off" if options.enforce_eager else "auto",
+        share_pending=options.share_pending, graphs="off" if options.enforce_eager else "auto",
         deadlines=options.deadlines,
     )  # fmt: skip
     gpus = options.replica_gpus if options.replica_gpus is not None else float(options.device != "cpu")
@@ -103,4 +107,7 @@ def _restart_on_hangup(fleet: RayFleet, tell: Callable[[str], None]) -> None:
         else:
             tell("all replicas are new")
 
-    signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=restart, daemon=True).start())
+    def hear(*_: object) -> None:
+        threading.Thread(target=restart, name="quire-restart", daemon=True).start()
+
+    signal.signal(signal.SIGHUP, hear)

@@ -17,14 +17,14 @@ from socket import socket
 from typing import TYPE_CHECKING, Any, get_args
 
 from quire import InputError, QuireError
-from quire.cli.arguments import CommandParser
+from quire.cli.arguments import CommandParser, finite, not_negative
 from quire.cli.model_options import add_model, note_printer, read_secret
 from quire.cli.serve.fleet_options import add_fleet, check_fleet
+from quire.cli.serve.watcher_options import add_watchers, watcher_fields
 from quire.core.records.config import Eviction
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
 from quire.core.store import tell_slow_store
-from quire.incidents.signs import Lines
 from quire.net.hosts import LOOPBACK, is_loopback
 from quire.net.tls import check_tls
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from quire.serve import ServeSettings, Service
 
 SHARED = "QUIRE_SHARED"  # in the environment, where a password is in no list of processes
-USUAL_ORDER = "auto (the default) is adaptive where all layers are full attention, else lru"
+USUAL_ORDER = "auto (the default) is adaptive, but lru where windows or states have their own pools"
 FIRST = (
     "--model", "--device", "--device-memory", "--host-memory", "--host", "--port", "--model-name", "--max-length",
     "--max-requests", "--api-key-file", "--disk", "--disk-bytes", "--shared", "--replicas", "--record",
@@ -92,6 +92,7 @@ def _parser() -> ArgumentParser:
     add("--max-length", type=int, metavar="N", help="tokens of a prompt and its answer (default: the model's, or 8192)")
     add("--eviction", choices=get_args(Eviction), default="auto", help=f"which cached page goes first: {USUAL_ORDER}")
     add("--eviction-cost", choices=["tokens", "compute"], default="tokens", help="compute keeps deep pages longer")
+    add("--compute-doubles-at", type=int, metavar="N", help="where a token costs twice (default: the model's shape)")
     add("--receipt-chunks", type=int, default=0, metavar="N", help="of 8 tokens: text that receipts find again (0)")
     _add_steps(parser)
     add("--max-requests", type=int, default=256, metavar="N", help="at the same time; others get 429 (default 256)")
@@ -110,10 +111,7 @@ def _parser() -> ArgumentParser:
     add_fleet(parser)
     add("--record", metavar="FILE", help="write a trace of what is served, without text and tokens: for quire replay")
     add("--record-key", metavar="FILE", help="traces with one key can be joined (default: a new key)")
-    add("--incidents", metavar="FOLDER", help="the cache's last calls go there when something is wrong")
-    add("--incident-at", metavar="LINES", help="hang=60,waiting=10,hit_rate=0.2: what is wrong (default hang=60)")
-    help_ = "what each tenant uses is written there, for quire bill (alone: into the folder of --disk)"
-    add("--bills", metavar="FOLDER", nargs="?", const="", help=help_)
+    add_watchers(parser)
     add("--tls-cert", metavar="PEM", help="a certificate: HTTPS")
     add("--tls-key", metavar="PEM", help="and its key")
     add("--grace", type=float, default=30.0, metavar="S", help="for answers under way at the end (default 30)")
@@ -125,9 +123,11 @@ def _add_steps(parser: ArgumentParser) -> None:
     """Whose turn it is, and how steps run."""
     add = parser.add_argument
     add("--scheduling", choices=["fair", "fcfs"], default="fair", help="turns between tenants (default), or not")
-    add("--deadlines", type=float, metavar="Q", help="requests may have ttft_ms; so many bounds are kept: 0.95")
+    add("--deadlines", type=finite, metavar="Q", help="requests may have ttft_ms; so many bounds are kept: 0.95")
     ahead = "prepare a step while the one before computes (default: on GPUs)"
     add("--overlap", action=BooleanOptionalAction, help=ahead)
+    sharing = "prompts use what a step computes for others (default), or wait for it"
+    add("--share-pending", action=BooleanOptionalAction, default=True, help=sharing)
     add("--enforce-eager", action="store_true", help="no CUDA graphs for decoding steps")
     add("--grant", action="append", default=[], metavar="TENANT=N", help="its priority; lower goes first (default 0)")
     parser.set_defaults(granted=())  # what --grant says, when it has been read
@@ -140,7 +140,7 @@ def _add_outside(parser: ArgumentParser) -> None:
     add("--disk-bytes", default="0", metavar="SIZE", help="space for them, such as 200GB")
     add("--shared", metavar="STORE", help=f"a folder or redis://host:6379/0 that machines share; default: ${SHARED}")
     add("--prefill-peer", metavar="HOST:PORT", help="prompts are computed by a `quire prefill` there")
-    add("--patience", type=float, default=60.0, metavar="S", help="for a prompt to come from it (default 60)")
+    add("--patience", type=not_negative, default=60.0, metavar="S", help="for a prompt to come from it (default 60)")
     add("--secret-file", metavar="FILE", help="the secret of both sides; default: $QUIRE_SECRET")
     add("--link", choices=["tcp", "nixl"], default="tcp", help="how pages travel from it (default tcp)")
     add("--peer-tls", nargs=3, metavar="PEM", help="certificate, key, and authority to trust: encrypts the connection")
@@ -249,36 +249,17 @@ def _engine_fields(options: Namespace) -> dict[str, Any]:
 
     fields: dict[str, Any] = {
         "max_waiting": options.max_requests, "receipts": True, "eviction": options.eviction,
-        "eviction_cost": options.eviction_cost, "receipt_chunks": options.receipt_chunks,
+        "eviction_cost": options.eviction_cost, "compute_doubles_at": options.compute_doubles_at,
+        "receipt_chunks": options.receipt_chunks,
         "scheduling": options.scheduling, "granted": options.granted, "overlap": options.overlap,
-        "graphs": "off" if options.enforce_eager else "auto",
+        "graphs": "off" if options.enforce_eager else "auto", "share_pending": options.share_pending,
         "deadlines": options.deadlines,
     }  # fmt: skip
     if options.max_length is not None:
         fields["max_length"] = options.max_length
-    if options.incidents is not None:
-        fields["incidents"], fields["incident_lines"] = options.incidents, _lines(options.incident_at)
-    elif options.incident_at is not None:
-        raise InputError(say("--incident-at", "no incidents are kept", "give --incidents FOLDER"))
-    if options.bills is not None:
-        fields["bills"] = options.bills or options.disk
-        if not fields["bills"]:
-            raise InputError(say("--bills", "there is no folder", "name one, or give --disk FOLDER"))
+    fields |= watcher_fields(options)
     EngineConfig(1, **fields)
     return fields
-
-
-def _lines(text: str | None) -> Lines:
-    """What must not be crossed, from hang=60,waiting=10,hit_rate=0.2."""
-    given: dict[str, float] = {}
-    for part in () if text is None else text.split(","):
-        name, _, number = part.partition("=")
-        try:
-            given[{"hang": "hang", "waiting": "waiting", "hit_rate": "hit_rate"}[name]] = float(number)
-        except (KeyError, ValueError):
-            cure = "write hang=60,waiting=10,hit_rate=0.2, or some of them"
-            raise InputError(say(f"--incident-at {part}", "it names no line with a number", cure)) from None
-    return Lines(**given)
 
 
 def _open(options: Namespace, tell: Callable[[str], None]) -> LLM:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quire import InputError, QuireError
-from quire.cli.arguments import CommandParser
+from quire.cli.arguments import CommandParser, finite
 from quire.cli.simulate.replay_options import FIRST, add_options, settings_of
 from quire.core.records.errors import say
 from quire.simulate.capacity.deadline_worker import FleetDeadlines
@@ -67,7 +67,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--workers", default="2,4,8", metavar="N[,N]", help="how many, 1 to 1024 (default %(default)s)")
     parser.add_argument("--router", action="append", choices=KNOWN, help="may be given several times (default: all)")
     parser.add_argument("--ttft-ms", metavar="N[,N]", help="when first tokens are wanted, of requests in turn")
-    parser.add_argument("--deadlines", type=float, default=0.95, metavar="Q", help="bounds kept (default %(default)s)")
+    parser.add_argument("--deadlines", type=finite, default=0.95, metavar="Q", help="bounds kept (default %(default)s)")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes at once (default: the cores)")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.add_argument("--html", metavar="FILE", help="write a page with the plot")

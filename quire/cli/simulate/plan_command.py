@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from quire import InputError, QuireError
-from quire.cli.arguments import CommandParser
+from quire.cli.arguments import CommandParser, finite, not_negative
 from quire.cli.simulate.fleet_command import BLOCK_SIZE, KNOWN
 from quire.cli.simulate.replay_options import add_options, settings_of
 from quire.core.records.errors import say
@@ -74,7 +74,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--p", type=float, default=95.0, metavar="PERCENT", help="of requests (default 95)")
     what = "of all requests in time; doors refuse the rest at once (in place of --p)"
     parser.add_argument("--in-time", type=float, metavar="SHARE", help=what)
-    parser.add_argument("--deadlines", type=float, default=0.95, metavar="Q", help="bounds kept (default %(default)s)")
+    parser.add_argument("--deadlines", type=finite, default=0.95, metavar="Q", help="bounds kept (default %(default)s)")
     parser.add_argument("--model", metavar="SHAPE", help="the same as --shape")
     for name, sizes in SIZES.items():
         help_ = f"sizes to choose from, per worker (default {sizes}; --{name} gives one)"
@@ -84,7 +84,7 @@ def _parser() -> ArgumentParser:
     for field in fields(Prices):
         unit = "a worker" if field.name == "worker" else f"a GB of {field.name}"
         what = f"{unit} for an hour (default {field.default})"
-        parser.add_argument(f"--{field.name}-price", type=float, default=field.default, metavar="X", help=what)
+        parser.add_argument(f"--{field.name}-price", type=not_negative, default=field.default, metavar="X", help=what)
     parser.add_argument("--currency", default="", metavar="NAME", help="of the prices: EUR (default: not said)")
     parser.add_argument("--measured", metavar="FILE", help="rates and checks of an engine, from benchmarks/plan.py")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes at once (default: the cores)")

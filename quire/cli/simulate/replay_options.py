@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import get_args
 
 from quire import InputError, RetainRange
+from quire.cli.arguments import not_negative
 from quire.core.records.config import RENAMED, Eviction, EvictionCost
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
@@ -61,11 +62,15 @@ def _add_cache(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--block-size", type=int, default=_DEFAULT.block_size, metavar="N", help="(default %(default)s)")
     group.add_argument(
         "--eviction", choices=(*get_args(Eviction), *RENAMED), default=_DEFAULT.eviction,
-        help="auto (the default) is adaptive where all layers are full attention, else lru",
+        help="auto (the default) is adaptive, but lru for shapes of several groups",
     )  # fmt: skip
     group.add_argument(
         "--eviction-cost", choices=get_args(EvictionCost), default=_DEFAULT.eviction_cost,
         help="what a lost page costs: compute keeps pages deep in long prompts longer (adaptive order only)",
+    )  # fmt: skip
+    group.add_argument(
+        "--compute-doubles-at", type=int, default=_DEFAULT.compute_doubles_at, metavar="N",
+        help="a token that deep costs twice the first one to compute (%(default)s fits models of 8B parameters)",
     )  # fmt: skip
     group.add_argument(
         "--retain", action="append", default=[], metavar="START:END:PRIORITY[:SECONDS]",
@@ -89,12 +94,12 @@ def _add_slow(group: argparse._ArgumentGroup) -> None:
             group.add_argument(f"--{name}-{act}", metavar="BYTES/s", help=f"(default {rate / 1e9:g}GB/s)")
         group.add_argument(
             f"--{name}-latency",
-            type=float,
+            type=not_negative,
             metavar="MS",
             help=f"before a read begins (default {pace.latency * 1000:g})",
         )
     group.add_argument(
-        "--prefetch-wait", type=float, default=SlowPace().wait, metavar="S",
+        "--prefetch-wait", type=not_negative, default=SlowPace().wait, metavar="S",
         help="how long a request is passed over for its pages, at most (default %(default)s)",
     )  # fmt: skip
 
@@ -178,6 +183,7 @@ def settings_of(options: Namespace) -> ReplaySettings:
         two_phase=options.two_phase,
         eviction=options.eviction,
         eviction_cost=options.eviction_cost,
+        compute_doubles_at=options.compute_doubles_at,
         retain=tuple(_rule(text) for text in options.retain),
         decode_priority=options.decode_priority,
         offload_min_priority=options.offload_min_priority,

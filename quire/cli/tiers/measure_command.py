@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from quire import InputError
+from quire.cli.arguments import finite
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes, say_bytes
 from quire.simulate.setup.shape import PRESETS, ModelShape, find_shape
@@ -36,7 +37,7 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--bytes", default="128MiB", metavar="SIZE", help="how much to write (default %(default)s)")
     parser.add_argument(
-        "--tokens-per-second", type=float, default=10_000.0, metavar="N",
+        "--tokens-per-second", type=finite, default=10_000.0, metavar="N",
         help="how fast the model computes a prompt (default %(default)s)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")

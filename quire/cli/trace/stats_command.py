@@ -110,6 +110,9 @@ def _sharing(numbers: Numbers) -> Rows:
     rows.append(("shared tokens of a request", _spread(sharing["shared_tokens"], count_text)))
     first = f"{count_text(sharing['different_first_blocks'])}; the most common: "
     rows.append(("different first blocks", first + share_text(sharing["most_common_first_block"])))
+    if interrupted := numbers["interrupted"]:
+        fact = f"at least {share_text(interrupted['share'])} of the prompt tokens"
+        rows.append(("interrupted: here before, behind other text", fact))
     if sharing["shorter_than_a_block"]:
         rows.append(("prompts shorter than a block", share_text(sharing["shorter_than_a_block"])))
     if sharing["scopes"] > 1:

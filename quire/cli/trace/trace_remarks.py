@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from quire.simulate.show.number_format import count_text, time_text
+from quire.simulate.show.number_format import count_text, share_text, time_text
 
 Numbers = dict[str, Any]
 COARSE = 128  # tokens per block
+SOME = 0.05  # of the prompt tokens: worth a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,24 @@ def remarks(stats: Numbers) -> list[TraceRemark]:
     if not stats["sharing_known"]:
         text = "The trace has lengths only: what its prompts have in common, and so any reuse, cannot be known."
         return [TraceRemark("lengths_only", f"{text} Make one from the prompts themselves.")]
-    found = [_coarse(stats), _memory(stats), _cut_off(stats)]
+    found = [_interrupted(stats), _coarse(stats), _memory(stats), _cut_off(stats)]
     return [one for one in found if one is not None]
+
+
+def _interrupted(stats: Numbers) -> TraceRemark | None:
+    """Text that was here behind something else."""
+    marked = stats["interrupted"]
+    if marked is None or marked["share"] < SOME:
+        return None
+    at = marked["most_at"]
+    same = at["requests"] / max(stats["arrivals"]["requests"], 1)
+    text = (
+        f"At least {share_text(marked['share'])} of the prompt tokens stood in earlier prompts word for word, behind "
+        f"something that differs (most often near token {count_text(at['token'])}: in "
+        f"{share_text(same)} of the requests): a time, a date or an id, or pieces in another order? "
+        "Put what changes behind what stays the same."
+    )
+    return TraceRemark("interrupted", text)
 
 
 def _memory(stats: Numbers) -> TraceRemark | None:

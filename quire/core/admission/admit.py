@@ -64,7 +64,7 @@ def admit_batch(
     parts = _parts_of(registry, step, continuing) if continuing else []
     for claim in promises if setup.state_groups else ():  # another claim of the request may have parted elsewhere
         claim.prepared.part_at(claim.junction or 0)
-    waves = Waves(registry, promises) if setup.shares_pending and not step.all_or_nothing else None
+    waves = Waves(registry, promises, parts) if setup.shares_pending and not step.all_or_nothing else None
     behind = [] if waves is None else waves.behind
     ends, refused = _fit_tokens(registry, promises, behind, step)
     others = _all_or_none(setup, promises, refused or unfit) if step.all_or_nothing else []
@@ -226,11 +226,13 @@ def _admit_waves(
     refused: list[Refusal] = []
     try:
         while waves.behind:
-            claims = waves.next(sequences, now)
+            claims = waves.next(parts, now)
             ends, refused = _fit_tokens(registry, claims, waves.behind, step)
             last, short = _fit_slots(registry.setup, claims, waves.behind)
             out, lacked = last + out, short or lacked
             seated = _seat(registry, claims)
+            if now is not None and seated and not sequences:  # the first wave may be empty
+                registry.setup.refresh(now)
             parts += _settle(registry, claims, seated, ends)
             sequences += seated
             promises += claims

@@ -32,7 +32,7 @@ class Step:
         if max_chunk is not None and (type(max_chunk) is not int or max_chunk < 1):
             fact = "no part of a prompt fits into it"
             raise InputError(say(f"max_chunk {shown(max_chunk)}", fact, "pass an int of at least 1, or None"))
-        if not isinstance(all_or_nothing, bool):
+        if all_or_nothing is not True and all_or_nothing is not False:
             fact = f"it is a {type(all_or_nothing).__name__}"
             raise InputError(say("all_or_nothing", fact, "pass True or False"))
         longest = config.max_chunk

@@ -45,8 +45,11 @@ class TierConfig:
 
 
 def usual_order(groups: Sequence[LayerGroup]) -> Order:
-    """What "auto" means: the order that learns where all is full attention; with windows LRU may hit more."""
-    return "adaptive" if all(group.kind == "full" for group in groups) else "lru"
+    """What "auto" means: the order that learns where all is full attention, or one pool has all groups; LRU may find
+    more of windows and states in pools of their own, and of states alone."""
+    kinds = {group.kind for group in groups}
+    one_pool = len(set(pools_of(groups))) == 1 and kinds != {"state"}
+    return "adaptive" if one_pool or kinds == {"full"} else "lru"
 
 
 @names_fields

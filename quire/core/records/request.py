@@ -65,7 +65,8 @@ class Request:
 
     def __post_init__(self, snapshots: Sequence[int]) -> None:
         check_tokens(self.tokens, "a request")
-        check_id(self.id, "request")
+        if type(self.id) is not str or not self.id.isascii():
+            check_id(self.id, "request")
         if self.scope is not PLAIN and not isinstance(self.scope, Scope):
             raise InputError(
                 say(f"request {shown(self.id)}", f"its scope is a {type(self.scope).__name__}", "pass a Scope")

@@ -7,7 +7,7 @@ Decides nothing.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from weakref import ref
 
@@ -68,7 +68,7 @@ class PageWatcher(Protocol):
     def call_over(self) -> None:
         """The lock is about to be given back."""
 
-    def check_sums(self, copies: Collection[Collection[int]]) -> None:
+    def check_sums(self, copies: Collection[Collection[int]], live: Collection[Sequence]) -> None:
         """Raise BrokenInvariant where its own numbers do not add up to the stores'; `copies` by pool and tier."""
 
 
@@ -267,14 +267,15 @@ class Registry:
 
     __slots__ = (
         "abandoned", "background", "callers_plans", "commit_checked", "content", "free_rows", "holds", "in_flight",
-        "learners", "lost_finds", "lost_plans", "lost_prefetches", "lost_writers", "next_plan", "open_claims",
-        "open_finds", "open_prefetches", "open_writers", "page_watcher", "plans", "sequences", "sessions", "setup",
-        "timed", "waiting",
+        "learners", "lost_finds", "lost_plans", "lost_prefetches", "lost_writers", "next_plan", "on_broken",
+        "open_claims", "open_finds", "open_prefetches", "open_writers", "page_watcher", "plans", "sequences",
+        "sessions", "setup", "timed", "waiting",
     )  # fmt: skip
 
     def __init__(self, setup: Setup, page_watcher: PageWatcher | None = None) -> None:
         self.setup = setup
         self.page_watcher = page_watcher
+        self.on_broken: Callable[[str, BaseException], object] | None = None  # if `check` fails
         self.sequences: dict[Hashable, Sequence] = {}
         self.sessions: OrderedDict[SessionKey, object] = OrderedDict()  # where the last of each ended; the oldest first
         self.free_rows = list(range(setup.config.max_sequences - 1, -1, -1))

@@ -24,6 +24,7 @@ from quire.engine.step.runs.branch import Branch, ExpectedWork, Run
 from quire.engine.step.runs.step_work import Turn
 from quire.engine.step.runs.tenant import Tenant, Together, TokenKey
 from quire.engine.step.schedule import Scheduler
+from quire.insight.bills import Bills
 from quire.insight.deadlines.answer_lengths import RunningAnswer
 from quire.insight.deadlines.door import DeadlineDoor, DoorVerdict, OpenBound, QueuePlace, Standing
 from quire.insight.deadlines.step_costs import StepWork, prompt_work
@@ -67,11 +68,13 @@ class DeadlineSide:
         self._cache, self._config, self._mover, self._clock = cache, config, mover, clock
         self._queues, self._rounds = scheduler.queues, scheduler.rounds
         self._tiers = len(cache.config.tiers)
+        self._slow = next((nth for nth, tier in enumerate(cache.config.tiers) if tier.slow), self._tiers)
         self._open: dict[Run, _OpenRun] = {}
         self._paged = [g for g, group in enumerate(cache.config.groups) if not group.current]
         self._step: StepWork | None = None  # the one under way, its beginning, and bytes moved up to then
-        self._since, self._moved = 0.0, 0
+        self._since, self._moved = 0.0, (0, 0)
         self._progress = cache.progress()
+        self.bills: Bills | None = None  # which hear of deadlines that were missed
 
     def __repr__(self) -> str:
         return f"DeadlineSide({len(self._open)} open, {self.door!r}, {self.holds!r})"
@@ -228,16 +231,20 @@ class DeadlineSide:
         """The one before is over, whether another follows or not: so long did it take, if it computed anything."""
         now, step, moved = self._clock(), self._step, self._bytes_up()
         if step is not None:
-            self.door.costs.note(step._replace(bytes=float(moved - self._moved)), now - self._since)
+            fast, slow = (float(new - old) for new, old in zip(moved, self._moved, strict=True))
+            self.door.costs.note(step._replace(bytes=fast, slow_bytes=slow), now - self._since)
         self._step, self._since, self._moved = None, now, moved
         for one in list(self._open.values()):
             self._look_at(one)
 
-    def _bytes_up(self) -> int:
-        """So far, from colder tiers."""
+    def _bytes_up(self) -> tuple[int, int]:
+        """So far, from colder tiers: from fast ones, and from the slow one."""
         if self._tiers == 1:
-            return 0
-        return sum(size for (source, target), size in self._mover.stats().bytes_moved.items() if source > target)
+            return 0, 0
+        moved = self._mover.stats().bytes_moved.items()
+        up = [(source, size) for (source, target), size in moved if source > target]
+        slow = sum(size for source, size in up if source == self._slow)
+        return sum(size for _, size in up) - slow, slow
 
     def _look_at(self, one: _OpenRun) -> None:
         run, times = one.run, one.run.times
@@ -247,6 +254,12 @@ class DeadlineSide:
             del self._open[run]
             more = run.computed > one.tokens + TOLERANCE
             self.door.came(one.bound, times.first_token, preempted=run.num_preemptions > 0, recomputed=more)
+            self._bill(one, times.first_token)
+
+    def _bill(self, one: _OpenRun, now: float) -> None:
+        """Its first token has come now, or will never come."""
+        if self.bills is not None and now > one.bound.deadline:
+            self.bills.count_late(one.run.request)
 
     def finished(self, run: Run) -> None:
         """It is over."""
@@ -254,7 +267,9 @@ class DeadlineSide:
         if one is not None:
             self._look_at(one)
             if self._open.pop(run, None) is not None:
-                self.door.left(one.bound)
+                now = self._clock()
+                self.door.left(one.bound, now)
+                self._bill(one, now)
         self.holds.give_back(run)
         for answer in run.answers:
             if answer.finish in ("eos", "stop", "length"):

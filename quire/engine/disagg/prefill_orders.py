@@ -9,12 +9,15 @@ import numpy as np
 from msgspec import Meta
 
 from quire.core.records.errors import InputError, say
+from quire.core.records.groups import LARGEST
 from quire.core.records.hint_words import LONGEST_SESSION, Back
 from quire.core.records.identity import Scope
-from quire.core.records.request import Int32
+from quire.core.records.request import MOST_POINTS, Int32
 from quire.engine.sampling.params import Sampling
 from quire.engine.step.runs.page_hints import NO_HINTS, PageHints
 from quire.engine.step.runs.tenant import Together
+
+_Point = Annotated[int, Meta(gt=0, lt=LARGEST)]
 
 
 class _OrderMessage(msgspec.Struct, frozen=True, array_like=True):
@@ -29,6 +32,7 @@ class _OrderMessage(msgspec.Struct, frozen=True, array_like=True):
     together: Annotated[str, Meta(max_length=64)] | None = None  # or with which others it has a share
     session: Annotated[str, Meta(min_length=1, max_length=LONGEST_SESSION)] | None = None
     back: Back | None = None  # when its text is asked for again
+    resume_points: Annotated[tuple[_Point, ...], Meta(max_length=MOST_POINTS)] = ()  # where others may go on from
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -45,6 +49,7 @@ class PrefillOrder(NamedTuple):
     tenant: str | Together | None = None
     session: str | None = None
     back: Back | None = None
+    resume_points: tuple[int, ...] = ()
 
 
 def pack(
@@ -57,7 +62,8 @@ def pack(
     own, together = (None, tenant.id) if isinstance(tenant, Together) else (tenant, None)
     choice = (float(sampling.temperature), float(sampling.top_p), sampling.top_k, seed, needs_logits(sampling))
     try:
-        order = _OrderMessage(raw, *choice, names, own, together, hints.session, hints.before_end())
+        told = (hints.session, hints.before_end(), tuple(hints.resume_points))
+        order = _OrderMessage(raw, *choice, names, own, together, *told)
         return _encoder.encode(order)
     except OverflowError:
         raise InputError(say("a scope for a peer", "its numbers are too long", "use 64 bits")) from None
@@ -74,7 +80,8 @@ def unpack(body: bytes) -> PrefillOrder:
     sampling = Sampling(1, order.temperature, order.top_p, order.top_k, order.seed)
     tokens = np.frombuffer(order.tokens, "<i4").astype(np.int32)
     tenant = order.tenant if order.together is None else Together(order.together)
-    return PrefillOrder(tokens, sampling, Scope(*order.scope), order.logits, tenant, order.session, order.back)
+    told = (order.session, order.back, order.resume_points)
+    return PrefillOrder(tokens, sampling, Scope(*order.scope), order.logits, tenant, *told)
 
 
 def needs_logits(sampling: Sampling) -> bool:

@@ -146,8 +146,8 @@ class Prefills:
             return
         place = None if self._gate is None else _Place(self._gate, tenant)
         try:
-            options = {"scope": order.scope, "tenant": order.tenant, "listener": place}
-            options |= {"session": order.session, "back": order.back}
+            options: dict[str, Any] = {"scope": order.scope, "tenant": order.tenant, "listener": place}
+            options |= {"session": order.session, "back": order.back, "resume_points": order.resume_points}
             self.start(key, order.tokens, order.sampling, logits=order.logits, **options)
         except QuireError:  # told already; or a key in use, whose session goes on
             if self._gate is not None:

@@ -47,6 +47,7 @@ class Options(TypedDict, total=False):
     retention: Retention | None
     session: str | None  # requests that follow one another
     back: Back | None  # when its text is asked for again
+    resume_points: Sequence[int]  # positions in the prompt where others may go on from
     tenant: str | None  # whose turns it takes
     ttft: float | None  # seconds within which its first token is wanted; else it is refused
     timeout: float | None  # seconds, for a full engine

@@ -5,7 +5,6 @@ Knows the engine's pages; decides nothing about steps.
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from quire.tiers.disk import DiskKeeper  # needs xxhash, which others do without
 
 _log = logging.getLogger("quire.engine")
-LOOK_SECONDS = 1.0  # between looks whether the disk is full
 HOST_BYTES = "256MiB"  # of an LLM with a disk for which nothing else is said
 
 
@@ -86,8 +84,6 @@ class DiskSide:
             raise InputError(say("an engine with a disk", "its cache has no pages there", cure))
         self._cache, self._config, self._carry = cache, config, carry
         self._late: deque[Finished] = deque()
-        self._told = ""  # what was wrong with the disk, the last time that it was looked at
-        self._next_look = 0.0
         groups = cache.config.groups
         slots = [cache.config.slots_of(-1, nth) for nth in range(len(groups))]
         name = model_fingerprint(model, cache.config, namespace=config.namespace)
@@ -124,24 +120,10 @@ class DiskSide:
 
     def step(self) -> None:
         """Plans that follow from bad pages are run as those of a step; all else its thread does by itself."""
-        self._tell_once()
         while self._late:
             plan = self._late.popleft().plan
             if plan is not None:
                 self._carry(plan)
-
-    def _tell_once(self) -> None:
-        """A disk that is full, or has failed: when it begins, and when it is over, however often it is tried."""
-        now = time.monotonic()
-        if now < self._next_look:
-            return
-        self._next_look, report = now + LOOK_SECONDS, self.keeper.report()
-        wrong = report.broken or report.stalled
-        if wrong and not self._told:
-            _log.warning("%s: nothing is copied to this disk now: %s", self._config.folder, wrong)
-        elif self._told and not wrong:
-            _log.warning("%s: pages are copied to this disk again", self._config.folder)
-        self._told = wrong
 
     def close(self) -> bool:
         """Copy down what is worth it, make it durable, end the thread; False: it hangs in the disk."""

@@ -28,7 +28,7 @@ from quire.tiers.host_limit import check_host_memory
 from quire.tiers.mover import Mover
 
 if TYPE_CHECKING:
-    from quire.tiers.pinning import Pinning
+    from quire.tiers.gpu.pinning import Pinning
 
 
 class StateView(NamedTuple):
@@ -142,7 +142,7 @@ def _pinning(tiers: Sequence[Tier], device: torch.device) -> Pinning | None:
     views = [tier.view(group) for tier in tiers if isinstance(tier, MemoryTier) for group in tier.info().first_of]
     if device.type == "cpu" or not views:
         return None
-    from quire.tiers.pinning import Pinning
+    from quire.tiers.gpu.pinning import Pinning
 
     return Pinning(list({view.__array_interface__["data"][0]: view for view in views}.values()), device)
 

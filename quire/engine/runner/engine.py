@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 import torch
 
 from quire.core.cache import Cache
+from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.identity import Scope
 from quire.core.records.request import PLAIN, Int32
@@ -33,7 +35,7 @@ from quire.engine.model.layers import KvShape, Model
 from quire.engine.model.packing import NO_DECODES, Packed, Segment, pack
 from quire.engine.model.pages import Pages
 from quire.engine.runner.apply_outcomes import OutcomeLoop
-from quire.engine.runner.cache_watchers import bills_of, incidents_of
+from quire.engine.runner.cache_watchers import bills_of, connect, incidents_of
 from quire.engine.runner.live_runs import LiveRuns
 from quire.engine.runner.run_maker import Asker, RunMaker
 from quire.engine.runner.run_recorder import RunRecorder
@@ -43,6 +45,7 @@ from quire.engine.sampling.params import Sampling
 from quire.engine.setup.engine_config import EngineConfig
 from quire.engine.setup.fitting import memory_in_words
 from quire.engine.setup.submission import LESS, Away, EngineBusy, TokenPrompt, in_words
+from quire.engine.setup.token_cost import cost_doubles_at
 from quire.engine.step.advance import Advance
 from quire.engine.step.fork_beams import Forks
 from quire.engine.step.plain_rows import PlainBatch
@@ -52,6 +55,7 @@ from quire.engine.step.runs.step_work import Turn
 from quire.engine.step.runs.tenant import Together
 from quire.engine.step.schedule import Scheduler
 from quire.engine.step.step_report import Stats, StepReport, Stopwatch
+from quire.engine.step.step_slots import slots_of
 from quire.engine.structured_outputs.grammar import Grammars
 from quire.engine.structured_outputs.token_mask import TokenMask
 from quire.insight.deadlines.door import DoorVerdict
@@ -67,6 +71,11 @@ PLAIN_SAMPLING = Sampling()
 _log = logging.getLogger("quire.engine")
 
 
+def _cache_config(model: Model, config: EngineConfig, connector: Connector | None) -> CacheConfig:
+    groups = model.groups(config.block_size, config.snapshot_every)
+    return config.cache_config(groups, connector is None, cost_doubles_at(model))
+
+
 class Engine:
     """Continuous batching over a Quire cache. Its numbers are the cache's promises: no step exceeds its budget."""
 
@@ -77,7 +86,7 @@ class Engine:
         disk: DiskConfig | str | Path | None = None,
     ) -> None:  # fmt: skip
         self.model, self.config, self.clock = model, config, clock
-        cache = config.cache_config(model.groups(config.block_size, config.snapshot_every), connector is None)
+        cache = _cache_config(model, config, connector)
         if disk is not None:
             check_disk_index(cache)
         self.incidents, self.bills = watchers = incidents_of(config), bills_of(config)
@@ -87,10 +96,10 @@ class Engine:
         self.plans = PlanRunner(self.cache, self.pages.mover)
         self.connector_side = ConnectorSide(self.cache, connector, model.recurrent)
         self.scheduler, self.advance = Scheduler(self.cache, config, self.plans), Advance(model.eos_ids)
-        self.forks = Forks(self.cache, self.plans)
+        self.forks, self._live = Forks(self.cache, self.plans), LiveRuns(self.scheduler, self.connector_side, clock)
         self.deadlines = open_deadlines(self.cache, config, self.scheduler, self.pages.mover, clock)
-        self._live = LiveRuns(self.scheduler, self.connector_side, clock)
         self.runs, self._live.deadlines = self._live.inside, self.deadlines
+        connect(watchers, self.runs, self.deadlines)
         self.outcomes = OutcomeLoop(self.cache, self.scheduler.queues, self._live, self.forks, model.eos_ids)
         parts, overlap = (self.scheduler, self.advance, self.outcomes), config.overlaps_on(model.device.type)
         self.in_flight = StepsInFlight(self.cache, self.pages, *parts, clock=clock, overlap=overlap)
@@ -163,15 +172,19 @@ class Engine:
             fact = f"{len(self.runs)} runs are in the engine, max_waiting is {self.config.max_waiting}"
             raise EngineBusy(say("submit", fact, "submit again when some are done"))
 
+    @property
+    def recorder(self) -> TraceRecorder | None:
+        """The last one that `record` has made."""
+        return None if self._live.recording is None else self._live.recording.recorder
+
     def record(self, path: str | Path, *, key_file: str | Path | None = None) -> TraceRecorder:
         """Write a trace of what is served from now on: when it came, how long it was, keyed ids of its blocks.
 
         `path`: JSON lines, plain or gzip, complete when the engine, or what this returns, is closed. No step waits for
         it or fails by it. Recordings with one `key_file` can be joined.
         """
-        recording = self._live.recording
-        if recording is not None and recording.recorder.is_open:
-            fact = f"{recording.recorder!r} is open"
+        if self.recorder is not None and self.recorder.is_open:
+            fact = f"{self.recorder!r} is open"
             raise StateError(say(f"a recording in {str(path)!r}", fact, "close that one first"))
         key = None if key_file is None else read_key(key_file)
         recorder = TraceRecorder(path, self.config.block_size, key=key, clock=self.clock)
@@ -270,7 +283,11 @@ class Engine:
 
     def _settle(self, turn: Turn) -> None:
         """Pages are where they belong; branches that lost some compute them again, or wait for new ones."""
-        self.set_back(self.plans.settle(), turn)
+        if self.connector_side.connector is not None:  # it reads and fills pages when it likes
+            self.set_back(self.plans.settle(), turn)
+        else:
+            touched = partial(slots_of, self.cache, turn, self.scheduler.queues.plain.still_ready(turn.rows))
+            self.set_back(self.plans.settle_for(touched), turn)
         for branch in turn.admitted:
             branch.run.times.admitted = branch.run.times.admitted or self.clock()
             if branch.sequence is not None and branch.run.fresh:
@@ -352,8 +369,8 @@ class Engine:
                 self.in_flight.read_all()
                 self.plans.settle()
         finally:
-            if self._live.recording is not None:
-                self._live.recording.recorder.close()
+            if self.recorder is not None:
+                self.recorder.close()
             if self.incidents is not None:
                 self.incidents.close()
             if self.bills is not None and not self.closed:

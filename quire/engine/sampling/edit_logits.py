@@ -70,7 +70,7 @@ def _repeated(ruled: Iterable[tuple[int, SampleRow, TokenRules]]) -> Iterable[Pl
     """Tokens of prompt and answer."""
     for nth, row, rules in ruled:
         if rules.sampling.repetition_penalty != 1:
-            yield nth, np.concatenate([rules.prompt_ids, row.answer]), rules.sampling.repetition_penalty
+            yield nth, np.concatenate([rules.prompt_ids, row.counted()[0]]), rules.sampling.repetition_penalty
 
 
 def _answered(ruled: Iterable[tuple[int, SampleRow, TokenRules]]) -> Iterable[Place]:
@@ -78,7 +78,7 @@ def _answered(ruled: Iterable[tuple[int, SampleRow, TokenRules]]) -> Iterable[Pl
     for nth, row, rules in ruled:
         presence, frequency = rules.sampling.presence_penalty, rules.sampling.frequency_penalty
         if (presence or frequency) and len(row.answer):
-            ids, counts = np.unique(row.answer, return_counts=True)
+            ids, counts = row.counted()
             yield nth, ids, (presence + frequency * counts).astype(np.float32)
 
 

@@ -13,12 +13,11 @@ import torch
 
 from quire.core.records.errors import InputError, say
 from quire.engine.sampling.edit_logits import edit
+from quire.engine.sampling.kept_tokens import Cuts, kept
 from quire.engine.sampling.sample_row import SampleRow
 from quire.engine.sampling.sample_table import CHANCE, MIN_P, TEMPERATURE, TOP_K, TOP_P, Draws, SampleTable
 from quire.engine.tensors.on_device import on_device
 
-HEAD = 256  # tokens looked at first for top-k and top-p: almost always enough, and far cheaper than a full sort
-WIDER = 16  # times as many, when they are not
 NO_TOKEN = -1  # instead of a token, where rules leave none
 BROKEN = -2  # and where the logits have a NaN, or no finite maximum
 
@@ -34,7 +33,8 @@ def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
 
 
 def choose(logits: torch.Tensor, wanted: SampleTable) -> torch.Tensor:
-    """The same on the device of `logits`, BROKEN where they are not numbers. The host only waits for top-p.
+    """The same on the device of `logits`, BROKEN where they are not numbers. On a GPU the host waits for
+    nothing.
 
     What rows are drawn by goes there in one copy; greedy ones need none.
     """
@@ -89,12 +89,19 @@ def _drawn(logits: torch.Tensor, draws: Draws, numbers: torch.Tensor) -> torch.T
     """Tokens drawn by inverse CDF, in the order of token ids: noise in near-equal logits cannot swap two of them."""
     weights = _weights(logits, numbers, bool(draws.numbers[MIN_P].any()))
     if count := draws.num_cut:
-        kept = _kept(logits[:count], weights[:count], draws, numbers[:, :count])
-        weights[:count].masked_fill_(~kept, 0)
+        asked = draws.numbers[TOP_K, :count]
+        most_asked = float(asked.max()) if asked.all() else float("inf")
+        keep = kept(logits[:count], weights[:count], _cuts(numbers[:, :count], logits.shape[-1]), most_asked)
+        weights[:count].masked_fill_(~keep, 0)
     sums = weights.cumsum(dim=-1)
     mass = sums[:, -1:]
     target = (numbers[CHANCE, :, None] * mass).long().minimum(mass - 1)
     return torch.searchsorted(sums, target, right=True).flatten()
+
+
+def _cuts(numbers: torch.Tensor, vocab: int) -> Cuts:
+    most = numbers[TOP_K, :, None]  # 0: all tokens
+    return Cuts(torch.where(most == 0, vocab, most.clamp(max=vocab)).long(), numbers[TOP_P, :, None])
 
 
 def _weights(logits: torch.Tensor, numbers: torch.Tensor, some_least: bool) -> torch.Tensor:
@@ -106,29 +113,3 @@ def _weights(logits: torch.Tensor, numbers: torch.Tensor, some_least: bool) -> t
     if some_least:
         weights.masked_fill_(shares < numbers[MIN_P, :, None].float(), 0)
     return weights
-
-
-def _kept(logits: torch.Tensor, weights: torch.Tensor, draws: Draws, numbers: torch.Tensor) -> torch.Tensor:
-    """Which tokens remain after top-k, then after top-p of what top-k left; among equals the lower ids."""
-    vocab = logits.shape[-1]
-    asked = draws.numbers[TOP_K, : draws.num_cut]
-    most_asked = float(asked.max()) if asked.all() else float("inf")  # 0: all tokens
-    most = numbers[TOP_K, :, None]
-    most = torch.where(most == 0, vocab, most.clamp(max=vocab)).long()
-    share = numbers[TOP_P, :, None]
-    size = HEAD
-    while True:
-        size = min(size, vocab)
-        head = logits.topk(size)
-        sums = weights.gather(1, head.indices).cumsum(dim=-1)
-        mass = torch.where(most < vocab, sums.gather(1, most.clamp(max=size) - 1), weights.sum(dim=-1, keepdim=True))
-        limit = (share * mass).ceil().long().clamp(min=1).minimum(mass)
-        count = (torch.searchsorted(sums, limit) + 1).minimum(most)
-        enough = (count <= size) & ((most <= size) | (most == vocab))
-        if size == vocab or most_asked <= size or bool(enough.all()):
-            break
-        size *= WIDER
-    least = head.values.gather(1, count - 1)
-    above, equal = logits > least, logits == least
-    num_equal = count - above.sum(dim=-1, keepdim=True)
-    return above | (equal & (equal.cumsum(dim=-1, dtype=torch.int32) <= num_equal))

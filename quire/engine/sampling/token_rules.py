@@ -37,6 +37,12 @@ class TokenRules:
             else:
                 self._bad_behind.setdefault(word[-2], []).append(word)
 
+    @property
+    def count(self) -> bool:
+        """Whether they ask how often tokens stand in an answer."""
+        sampling = self.sampling
+        return bool(sampling.repetition_penalty != 1 or sampling.presence_penalty or sampling.frequency_penalty)
+
     def forbidden(self, answer: Int32) -> list[int]:
         """What may not come behind this answer: it would end it too early, or complete a bad word."""
         banned = self._bad + self._ends if len(answer) < self.sampling.min_tokens else self._bad

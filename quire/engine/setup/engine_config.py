@@ -11,6 +11,7 @@ from quire.core.records.caller_arguments import keep_tuples, names_fields
 from quire.core.records.config import EVENT_SEED, CacheConfig, Eviction, EvictionCost, TierConfig
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.groups import LayerGroup
+from quire.core.records.memory import parse_bytes
 from quire.core.records.request import check_tenant
 from quire.engine.sampling.param_checks import LARGEST
 from quire.engine.sampling.params import brief
@@ -21,7 +22,7 @@ Scheduling = Literal["fair", "fcfs"]
 Graphs = Literal["auto", "on", "off"]
 NO_STEPS_FOR_A_MINUTE = Lines()
 _SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting", "max_unread")
-_SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "share_pending", "events", "receipts")
+_SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "share_pending", "events", "receipts", "bill_sessions")
 _CHOICES: tuple[tuple[str, object, str], ...] = (
     ("eviction", Eviction, "order"), ("eviction_cost", EvictionCost, "cost"), ("scheduling", Scheduling, "order"),
     ("graphs", Graphs, "mode"),
@@ -47,8 +48,8 @@ class EngineConfig:
     snapshot_decoding: int | None = None  # the same in answers; 0: none; None: as in prompts
     reuse: bool = True
     partial_reuse: bool = True
-    wait_for_reuse: bool = True  # a request may wait a step for a prefix that another is computing
-    share_pending: bool = True  # instead it uses what a step is computing of that, and waits only for the rest
+    wait_for_reuse: bool = True  # a request may wait a step for a prefix that another is computing; False: nor share it
+    share_pending: bool = True  # it uses what a step is computing of that, and waits only for the rest, if it may wait
     graphs: Graphs = (
         "auto"  # decoding steps of fixed sizes, as CUDA graphs; "on": on a CPU too, uncaptured; "off": none
     )
@@ -63,13 +64,16 @@ class EngineConfig:
     disk_pages: int | Sequence[int] = 0  # slots on disk, behind host memory; what is there lasts (Engine(disk=...))
     eviction: Eviction = "auto"  # which idle page goes first, as in CacheConfig
     eviction_cost: EvictionCost = "tokens"  # likewise
+    compute_doubles_at: int | None = None  # likewise; None: by the model's shape
     scheduling: Scheduling = "fair"  # turns between tenants; "fcfs": first come, first served
     granted: Mapping[str, int] | Sequence[tuple[str, int]] = ()  # priority of tenants, lower first; of others 0
     deadlines: float | None = None  # share of bounds to keep, as 0.95; None: no request may have a deadline
     incidents: str | Path | None = None  # a folder for the cache's last calls, written when something is wrong
     incidents_keep: str | float = "1h"  # how far back they are to reach
+    incidents_bytes: str | int = "256MiB"  # memory that they may take; with less than `keep` needs a warning is logged
     incident_lines: Lines = NO_STEPS_FOR_A_MINUTE  # what must not be crossed: no step for long, few hits, long waits
     bills: str | Path | None = None  # what each tenant uses is written there: a .json file, or a folder for it
+    bill_sessions: bool = False  # each session is billed apart
 
     def __post_init__(self) -> None:
         keep_tuples(self, "device_pages", "host_pages", "disk_pages")
@@ -90,9 +94,8 @@ class EngineConfig:
             fact = f"{self.max_sequences} sequences compute a token each"
             cure = f"give at least {self.max_sequences}, or lower max_sequences"
             raise InputError(say(f"max_num_tokens {self.max_num_tokens}", fact, cure))
-        chunk = 1 if self.max_chunk is None else self.max_chunk
-        if type(chunk) is not int or not 1 <= chunk <= LARGEST:
-            raise InputError(say(f"max_chunk {shown(chunk)}", "it is not a whole number above 0", "give one, or None"))
+        _check_count("max_chunk", self.max_chunk)
+        _check_count("compute_doubles_at", self.compute_doubles_at)
         every = 0 if self.snapshot_decoding is None else self.snapshot_decoding
         if type(every) is not int or not 0 <= every <= LARGEST:
             fact = "it is not a whole number from 0 on"
@@ -107,6 +110,7 @@ class EngineConfig:
         for name in ("incidents", "bills"):
             _check_folder(name, getattr(self, name))
         seconds_of(self.incidents_keep)
+        parse_bytes(self.incidents_bytes, "incidents_bytes")
         _check_lines(self.incident_lines)
         if type(self.rank) is not int or not 0 <= self.rank <= LARGEST:
             raise InputError(say(f"rank {shown(self.rank)}", "it is not a whole number from 0 on", "give one, as 0"))
@@ -128,9 +132,11 @@ class EngineConfig:
         """Whether a step is prepared while the one before computes, on this type of device."""
         return device == "cuda" if self.overlap is None else self.overlap
 
-    def cache_config(self, groups: tuple[LayerGroup, ...], computes_all: bool = True) -> CacheConfig:
+    def cache_config(
+        self, groups: tuple[LayerGroup, ...], computes_all: bool = True, doubles_at: int = 30_000
+    ) -> CacheConfig:
         """The cache of such an engine; else a connector may bring KV that a step was to compute, and no other uses it
-        before."""
+        before. `doubles_at`: where a token costs twice, by the model's shape."""
         tiers = [TierConfig("device", self.device_pages)]
         if _some(self.host_pages):
             tiers.append(TierConfig("host", self.host_pages))
@@ -150,7 +156,13 @@ class EngineConfig:
             partial_reuse=self.partial_reuse, events=self.events, rank=self.rank,
             event_seed=self.event_seed, receipts=self.receipts, lasting=tiers[-1].slow, eviction=self.eviction,
             eviction_cost=self.eviction_cost, receipt_chunks=self.receipt_chunks, share_pending=shares,
+            compute_doubles_at=self.compute_doubles_at or doubles_at,
         )  # fmt: skip
+
+
+def _check_count(name: str, value: object) -> None:
+    if value is not None and (type(value) is not int or not 1 <= value <= LARGEST):
+        raise InputError(say(f"{name} {shown(value)}", "it is not a whole number above 0", "give one, or None"))
 
 
 def _check_lines(lines: object) -> None:

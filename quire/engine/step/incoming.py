@@ -107,6 +107,7 @@ class Incoming:
         receipts = batch.receipts if self._config.receipts else ()
         for place, sequence in enumerate(batch.sequences):
             branch = branches[sequence.id]
+            turn.shares |= sequence.computed < sequence.start
             branch.sequence, branch.prepared = sequence, None
             branch.end_prefetch()
             if receipts and branch.run.fresh:
@@ -148,14 +149,15 @@ class Incoming:
 
     def _leave_out(self, turn: Turn, claims: Claims, branches: Branches) -> dict[Branch, TurnKey]:
         """Who shares a prefix with a prompt that is computed in this very step waits for it, and reuses it then; but
-        what this step computes of a newcomer, and what steps in flight do, is used at once where pages are shared.
+        what this step computes before it, and what steps in flight do, is used at once where pages are shared.
 
         When each prompt under way has its turn: one that another waits for has that one's, if it is earlier.
         """
         turns = {branch: self._key(branch) for branch in self._queues.prompts}
         if not self._config.wait_for_reuse:
             return turns
-        mates = self._mates(turns, in_flight=turn.in_flight and len(claims) > 0)
+        first = min((self._key(branches[claim.request.id]) for claim in claims), default=None)
+        mates = [] if first is None else self._mates(turns, first, in_flight=turn.in_flight)
         for claim in list(claims):
             mate = next((one for one in mates if claim.gains_from(one.prepared, one.coming, one.shared)), None)
             if mate is None:
@@ -167,13 +169,14 @@ class Incoming:
                 turns[mate.branch] = min(turns[mate.branch], self._key(branches[claim.request.id]))
         return turns
 
-    def _mates(self, turns: dict[Branch, TurnKey], in_flight: bool) -> list[_Mate]:
-        """Prompts that others may wait for, as far as they are admitted."""
-        chunk, mates = self._config.longest_chunk, list[_Mate]()
+    def _mates(self, turns: dict[Branch, TurnKey], first: TurnKey, *, in_flight: bool) -> list[_Mate]:
+        """Prompts that others may wait for, as far as they are admitted. Whose turn is after the `first` newcomer's may
+        get what that leaves: nobody counts on it in this step."""
+        mates = list[_Mate]()
         for branch in sorted(turns, key=turns.__getitem__):
             if (one := branch.sequence) is not None:
-                part = _part(one.prepared, Span(one.ran, one.prompt_end), chunk)
-                mates.append(_Mate(branch, one.prepared, Span(one.computed, part.end)))
+                left, early = Span(one.ran, one.prompt_end), turns[branch] <= first
+                mates.append(self._mate(branch, one.prepared, left, one.computed, early))
         if in_flight:  # prompts whose last part is not committed yet
             last = [branch.sequence for branch in (*self._queues.ready, *self._queues.unread)]
             mates += [
@@ -183,14 +186,17 @@ class Incoming:
         return mates
 
     def _newcomer(self, claim: Claim) -> _Mate:
-        """What others may wait for if this one comes in: its first part; where pages are shared, all behind that.
-        One with uncut tokens may compute a single token of it."""
-        left = Span(claim.start, claim.prepared.end)
-        part = _part(claim.prepared, left, self._config.longest_chunk)
-        alone = len(part) == 1 or claim.request.uncut  # a step of single tokens reads and writes pages at once
-        if self._cache.config.share_pending and not alone:
-            return _Mate(None, claim.prepared, Span(part.end, left.end), part.end)
-        return _Mate(None, claim.prepared, part)
+        """What others may wait for if this one comes in."""
+        return self._mate(None, claim.prepared, Span(claim.start, claim.prepared.end), claim.start, True)
+
+    def _mate(self, branch: Branch | None, prepared: Prepared, left: Span, computed: int, early: bool) -> _Mate:
+        """Its next part, and what is in flight; where pages are shared and it is `early`, all behind that. One with
+        uncut tokens may compute a single token of it."""
+        part = _part(prepared, left, self._config.longest_chunk)
+        alone = len(part) == 1 or prepared.request.uncut  # a step of single tokens reads and writes pages at once
+        if self._cache.config.share_pending and early and not alone:
+            return _Mate(branch, prepared, Span(part.end, left.end), part.end)
+        return _Mate(branch, prepared, Span(computed, part.end))
 
     def _make_seats(self, turn: Turn, claims: Claims, branches: Branches, left: int) -> None:
         """A row and pages for every newcomer: others give way, or it waits, and those behind it.
@@ -219,10 +225,11 @@ class Incoming:
         return not reserve or all(self._cache.num_free(g) - reserve >= needed[g] for g in self._paged)
 
     def _free_seat(self, turn: Turn, branch: Branch, more: int = 0) -> bool:
-        """One that has to gives way, or a beam of its own search that has delivered; False: none."""
+        """One that has to gives way, or a beam of its own search that has delivered; False: none, or others share what
+        this step may compute of it."""
         queues = self._queues
         victim = giver(queues.holders, branch, more) or mate_of(queues.held, branch)
-        if victim is None or victim in turn.admitted:
+        if victim is None or victim in turn.admitted or (turn.shares and victim in turn.works):
             return False
         if turn.in_flight:
             turn.must_read = True

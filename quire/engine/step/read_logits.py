@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from quire.core.records.request import Int32
 from quire.core.records.span import Span
+from quire.engine.sampling.answer_counts import Counts
 from quire.engine.sampling.sample import BROKEN, broken, choose, log_probs
 from quire.engine.sampling.sample_row import SampleRow
 from quire.engine.sampling.sample_table import NO_SAMPLES, SampleTable
@@ -163,7 +164,11 @@ def _ruled_rows(branch: Branch, made: int, count: int) -> list[SampleRow]:
     """Rows behind an answer of `made` tokens, and behind each draft as if it were right; with a mask there are none."""
     run, mask = branch.run, None if branch.mask is None else branch.mask.words()
     text = np.concatenate([branch.answer, branch.drafts])
+    if run.rules is None or not run.rules.count:
+        counts: list[Counts | None] = [None] * count
+    else:
+        counts = [branch.counts.behind(text[:made], text[made : made + nth]) for nth in range(count)]
     return [
-        SampleRow(run.sampling, run.seed, branch.index, made + nth, run.rules, text[: made + nth], mask)
+        SampleRow(run.sampling, run.seed, branch.index, made + nth, run.rules, text[: made + nth], mask, counts[nth])
         for nth in range(count)
     ]

@@ -101,6 +101,11 @@ class Follower:
         self._waker.close()
         self._wakeup.close()
 
+    @property
+    def stopped(self) -> bool:
+        """Whether its thread has ended, and the index stands still: it should not before `close`."""
+        return not self._thread.is_alive()
+
     def __repr__(self) -> str:
         return f"Follower({len(self._feeds)} workers{'' if self._ended is None else ', ended'})"
 
@@ -125,15 +130,24 @@ class Follower:
     # -- the thread's side -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while True:
-            try:
-                self._loop()
-                break
-            except Exception as error:
-                self.failures += 1
-                _log.error("the follower has failed, and goes on: %s", without_words(error))
-                if not self._begin_again():
-                    break
+        try:
+            while not self._is_over():
+                continue
+        finally:
+            self._end()
+
+    def _is_over(self) -> bool:
+        """Listen until it is closed, or fails: then it begins again."""
+        try:
+            self._loop()
+            return True
+        except Exception as error:
+            self.failures += 1
+            _log.error("the follower has failed, and goes on: %s", without_words(error))
+            return not self._begin_again()
+
+    def _end(self) -> None:
+        """No order waits for a thread that is gone."""
         for worker in list(self._feeds):
             self._close(worker)
         with self._lock:

@@ -172,6 +172,11 @@ class Publisher:
         return self._failure
 
     @property
+    def stopped(self) -> bool:
+        """Whether its thread has ended though it is open: it should not, whatever it meets."""
+        return not self._closing and not self._thread.is_alive()
+
+    @property
     def dropped(self) -> int:
         """Events that could not be encoded, and batches that could not be made. Our index misses nothing by the first,
         and repairs the second."""

@@ -53,9 +53,11 @@ class ReplicaConfig:
     show_tokens: bool = False  # whether the live page shows prompts
     eviction: Eviction = "auto"  # which idle page goes first, as in CacheConfig
     eviction_cost: EvictionCost = "tokens"  # likewise
-    receipt_chunks: int = 0  # likewise
+    compute_doubles_at: int | None = None  # as in EngineConfig
+    receipt_chunks: int = 0  # as in CacheConfig
     scheduling: Scheduling = "fair"  # as in EngineConfig
     overlap: bool | None = None  # likewise
+    share_pending: bool = True  # likewise
     graphs: Graphs = "auto"  # likewise
     deadlines: float | None = None  # likewise
     granted: tuple[tuple[str, int], ...] = ()  # priorities of tenants, as in EngineConfig
@@ -75,10 +77,10 @@ class Replica:
         model = load(place, device=config.device, dtype=config.dtype)
         fields: dict[str, Any] = {
             "max_waiting": config.max_requests, "events": True, "receipts": True, "eviction": config.eviction,
-            "eviction_cost": config.eviction_cost, "receipt_chunks": config.receipt_chunks,
+            "eviction_cost": config.eviction_cost, "compute_doubles_at": config.compute_doubles_at,
+            "receipt_chunks": config.receipt_chunks,
             "scheduling": config.scheduling, "granted": config.granted, "overlap": config.overlap,
-            "graphs": config.graphs,
-            "deadlines": config.deadlines,
+            "share_pending": config.share_pending, "graphs": config.graphs, "deadlines": config.deadlines,
         }  # fmt: skip
         if config.event_seed:
             fields["event_seed"] = config.event_seed

@@ -102,8 +102,10 @@ def _line(part: Any) -> bytes:
 
 
 def config_data(config: CacheConfig) -> dict[str, Any]:
-    """A config as JSON takes it, without what only events need."""
+    """A config as JSON takes it, without what only events need. With the order that "auto" meant: it may come to mean
+    another."""
     sizes = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in LEFT_OUT}
+    sizes["eviction"] = config.order
     return {**sizes, "tiers": [asdict(tier) for tier in config.tiers], "groups": [asdict(one) for one in config.groups]}
 
 
@@ -112,7 +114,10 @@ def config_of(data: Any, path: str | Path) -> CacheConfig:
     try:
         tiers = tuple(TierConfig(**{**tier, "slots": _slots(tier["slots"])}) for tier in data["tiers"])
         groups = tuple(LayerGroup(**group) for group in data["groups"])
-        config = CacheConfig(**{**data, "tiers": tiers, "groups": groups})
+        order = data.get("eviction", "auto")
+        if order == "auto":  # it was written before it was said which: LRU unless all was full attention
+            order = "adaptive" if all(group.kind == "full" for group in groups) else "lru"
+        config = CacheConfig(**{**data, "tiers": tiers, "groups": groups, "eviction": order})
     except (TypeError, KeyError, AttributeError, QuireError) as error:
         raise _wrong(path, f"its config is none: {error}") from None
     return replace(config, events=False)

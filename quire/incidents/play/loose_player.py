@@ -1,8 +1,8 @@
 """LoosePlayer: the requests of an incident on another cache: other sizes, another order, or without some of the calls.
 
-Rows and plans are its own. Requests admitted then are admitted here as soon as there is room, first come first
-served; what has no room to grow is preempted, and waits. A call that means nothing where it stands is skipped, so any
-part of a list of calls is one too. Owns what became of the requests here.
+Rows and plans are its own. Requests admitted then are admitted here as soon as there is room, in an order of
+`WaitingLine`; what has no room to grow is preempted, and waits. A call that means nothing where it stands is skipped,
+so any part of a list of calls is one too. Owns what became of the requests here.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from quire.incidents.files.incident_file import Plain
 from quire.incidents.files.naming import in_rows, unpacked
 from quire.incidents.play.given import request_of, scope_of
 from quire.incidents.play.played_cache import PlayedClock
+from quire.incidents.play.waiting_line import LooseRequest, Order, WaitingLine
 
 MOST_AT_ONCE = 64  # requests that are claimed in one step
 
@@ -53,7 +54,7 @@ class PlayOutcome:
 class LoosePlayer:
     """Plays calls on a cache of its own."""
 
-    def __init__(self, config: CacheConfig, *, store: StoreName = "auto") -> None:
+    def __init__(self, config: CacheConfig, *, store: StoreName = "auto", order: Order = "fcfs") -> None:
         self.clock = PlayedClock()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConfigWarning)
@@ -62,13 +63,20 @@ class LoosePlayer:
         self._requests: dict[int, Request] = {}
         self._rows: dict[int, tuple[int, int]] = {}  # by row of then: who was in it; a request, and which fork of it
         self._live: dict[tuple[int, int], Sequence] = {}
-        self._waiting: dict[int, tuple[Request, float]] = {}  # by request: since when
+        self._line = WaitingLine(order)
         self._handles: dict[int, Any] = {}
         self._counted: set[int] = set()
+        self._never: dict[int, float] = {}  # requests that never got in then: when they were asked for last
 
     def play(self, calls: Iterable[Plain]) -> PlayOutcome:
-        """Make all calls; what the cache raises beside a refusal is raised."""
-        for call in calls:
+        """Make all calls; what the cache raises beside a refusal is raised.
+
+        Requests that never got in then wait here as long as they were asked for. One that gets in is over when its
+        prompt is computed: its answer is not known.
+        """
+        some = list(calls)
+        self._never = last_asked(some)
+        for call in some:
             self.step(call)
         return self.outcome
 
@@ -87,7 +95,7 @@ class LoosePlayer:
     @property
     def waiting(self) -> list[Request]:
         """Requests admitted in the recording and not here yet."""
-        return [request for request, _ in self._waiting.values()]
+        return [one.request for one in self._line.waiting.values()]
 
     @property
     def open_handles(self) -> list[Any]:
@@ -108,29 +116,47 @@ class LoosePlayer:
 
     def _admit(self, rows: list[Any]) -> None:
         now = self.clock.last
+        self._end_unknown(now)
         for number, row, *_ in rows:
             self._rows[row] = (number, 0)
             if number in self._requests and (number, 0) not in self._live:
-                self._waiting.setdefault(number, (self._requests[number], now))
+                self._line.enter(number, self._requests[number], now)
         going = [one for one in self._live.values() if one.live and one.ran < one.prompt_end]
-        wanted = list(self._waiting.items())[:MOST_AT_ONCE]
+        wanted = self._line.first(MOST_AT_ONCE)
         if not wanted and not going:
             return
         self._commit_all(going)
         going = [one for one in going if one.live and one.computed < one.prompt_end]
-        batch = self.cache.add_sequence_batch([request for _, (request, _) in wanted], continuing=going)
+        behind = self._let_in(wanted, going, now)
+        for one in behind if self._line.order == "fits" else ():
+            self._let_in([one], [], now)
+
+    def _end_unknown(self, now: float) -> None:
+        """Of requests that never got in then: answers are over with their prompts; who asks no more has gone."""
+        for number, last in self._never.items():
+            if last < now:
+                self._line.leave(number)
+            sequence = self._live.get((number, 0))
+            if sequence is not None and sequence.live and sequence.ran >= sequence.prompt_end:
+                self._commit_all([sequence])
+                self.cache.release(self._live.pop((number, 0)))
+
+    def _let_in(self, wanted: list[LooseRequest], going: list[Sequence], now: float) -> list[LooseRequest]:
+        """As many as there is room for; who was only behind one that there is none for."""
+        batch = self.cache.add_sequence_batch([one.request for one in wanted], continuing=going)
         self._run(batch.plan)
-        numbers = {id(request): number for number, (request, _) in wanted}
+        by_request = {id(one.request): one for one in wanted}
         for sequence in batch.sequences:
-            number = numbers[id(sequence.request)]
-            self._seat(number, sequence, now)
+            self._seat(by_request[id(sequence.request)].number, sequence, now)
         for refusal in batch.refused:
             if refusal.never:
-                self._waiting.pop(numbers[id(refusal.request)])
+                self._line.leave(number := by_request[id(refusal.request)].number)
+                self._counted.add(number)
                 self.outcome.refused += 1
+        return [by_request[id(refusal.request)] for refusal in batch.refused if refusal.reason == "order"]
 
     def _seat(self, number: int, sequence: Sequence, now: float) -> None:
-        _, since = self._waiting.pop(number)
+        since = self._line.admitted(number)
         outcome = self.outcome
         outcome.waited, outcome.longest_wait = outcome.waited + now - since, max(outcome.longest_wait, now - since)
         if number not in self._counted:  # one that was preempted finds what it has computed itself
@@ -189,11 +215,11 @@ class LoosePlayer:
         request = self.cache.suspend(sequence)
         self.outcome.preempted += 1
         if who[1] == 0:
-            self._waiting[who[0]] = request, self.clock.last
+            self._line.enter(who[0], request, self.clock.last)
 
     def _release(self, rows: Any, store: bool, back: Any) -> None:
         for who in self._who(rows):
-            self._waiting.pop(who[0], None)
+            self._line.leave(who[0])
             sequence = self._live.pop(who, None)
             if sequence is not None and sequence.live:
                 self.cache.release(sequence, store=store, back=back)
@@ -217,9 +243,23 @@ class LoosePlayer:
                 self._handles[answer[0]] = held
 
 
+def last_asked(calls: Iterable[Plain]) -> dict[int, float]:
+    """When requests were asked for last that never got in."""
+    last: dict[int, float] = {}
+    seated: set[int] = set()
+    for verb, time, _, given, answer in calls:
+        if verb in ("claim", "add"):
+            last |= {asked[0]: float(time) for asked in given[0]}
+        if verb in ("add", "admit"):
+            seated.update(row[0] for row in answer[0])
+    return {number: time for number, time in last.items() if number not in seated}
+
+
 def _asked(player: LoosePlayer, given: Plain, answer: Any) -> None:
     for asked in given[0]:
-        player._learn(asked)
+        request = player._learn(asked)
+        if request is not None and asked[0] in player._never and asked[0] not in player._counted:
+            player._line.enter(asked[0], request, player.clock.last)
 
 
 def _add(player: LoosePlayer, given: Plain, answer: Any) -> None:

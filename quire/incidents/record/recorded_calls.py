@@ -51,6 +51,7 @@ class RecordedCalls(SequenceCalls, OutsideCalls):
     ) -> None:  # fmt: skip
         self._clock, self._note, self._broke = clock, note, broke
         self._registry = registry_of(cache)
+        self._registry.on_broken = broke
         self._lock = self._registry.setup.lock
         self._inside = False  # a call that another one makes is a part of that one
         self._requests: WeakKeyDictionary[Request, int] = WeakKeyDictionary()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from quire.core.records.errors import InputError, say
 from quire.insight.bills.bill import Bill, bill_of
+from quire.tiers.process import FolderLock
 
 NAME = "bills.json"  # in the folder of a disk tier
 MOST_BYTES = 1 << 28
@@ -33,6 +34,12 @@ def save_bill(bill: Bill, path: Path) -> Path:
         part.unlink(missing_ok=True)
         raise
     return path
+
+
+def lock_bill(path: Path) -> FolderLock:
+    """Taken as long as a process adds to a bill's file; StateError where another one does."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return FolderLock(path.parent, name=f"{path.name}.lock")
 
 
 def bill_path(path: str | Path) -> Path:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,12 +26,13 @@ from quire.core.records.request import Int32, Request
 from quire.core.state.sequence import Sequence as LiveSequence
 from quire.core.state.setup import Setup
 from quire.insight.bills.accounts import MOST_ACCOUNTS, Accounts
-from quire.insight.bills.bill import Bill, BillLine
-from quire.insight.bills.bill_file import load_bill, save_bill
+from quire.insight.bills.bill import Bill
+from quire.insight.bills.bill_file import load_bill, lock_bill, save_bill
 from quire.insight.bills.holdings import Holdings
 from quire.insight.bills.line_book import LineBook, Seat
 from quire.insight.bills.saver import Saver
 from quire.insight.bills.token_marks import TokenMarks
+from quire.insight.bills.token_totals import TokenTotals
 
 if TYPE_CHECKING:
     from quire.core.state.claim import Promise
@@ -42,7 +44,8 @@ _log = logging.getLogger("quire.insight.bills")
 class Bills:
     """Of one cache, given to it when it is made: `Cache(config, watchers=[Bills()])`.
 
-    `path`: a file that is read now, written every so many seconds (`every`, 0: not by itself) and on `save`.
+    `path`: a file that is read now, written every so many seconds (`every`, 0: not by itself) and on `save`; until
+    `close` no other may have it.
     `sessions`: each is billed apart. `clock` counts nanoseconds; `now` is for the dates of a bill.
     """
 
@@ -54,10 +57,12 @@ class Bills:
         self.path, self.error = None if path is None else Path(path), ""
         self._clock, self._now, self._last = clock, now, 0
         self._accounts, self._most_accounts = Accounts(most_accounts, sessions), most_accounts
+        self._let_go = None if self.path is None else weakref.finalize(self, lock_bill(self.path).close)
         self._before = load_bill(self.path) if self.path is not None and self.path.exists() else None
         self._since = self._date()
         self._opened: LineBook | None = None
         self._live: dict[int, tuple[LiveSequence, TokenMarks]] = {}  # by row
+        self._ended = TokenTotals()  # of sequences that have ended, and requests of all: lines must add up to it
         self._seats: list[Seat] = []  # of the present call
         self._pools: list[Holdings] = []
         self._given: list[dict[int, int]] = []  # of the present call, by pool: parties of pages made for no row
@@ -67,6 +72,12 @@ class Bills:
 
     def __repr__(self) -> str:
         return f"Bills({len(self._accounts)} accounts{f', broken: {self.error}' * bool(self.error)})"
+
+    @property
+    def stopped(self) -> str:
+        """Why they are not kept, or not saved, any more; empty: they are."""
+        ended = self._saver is not None and self._saver.stopped
+        return f"they are broken: {self.error}" if self.error else "their thread has ended" if ended else ""
 
     # -- what the cache reports ----------------------------------------------------------------------------------------
 
@@ -110,6 +121,7 @@ class Bills:
             marks.received = claim.purpose == "decode"
             self._live[sequence.row] = sequence, marks
             book.lines[account].requests += 1
+            self._ended.requests += 1
             if sequence.start or claim.cross_hit is not None:
                 self._use(account, (claim.hit, claim.cross_hit), marks)
 
@@ -132,14 +144,15 @@ class Bills:
             for fork in forks:
                 self._makers[fork.row] = account
                 marks = TokenMarks(account, 0, 0, self._book.setup.block_size)
-                marks.computed = fork.computed
+                marks.computed, marks.forked = fork.computed, True
                 self._live[fork.row] = fork, marks
 
     def leaving(self, sequence: LiveSequence) -> None:
         """It is about to give up its row: its tokens are counted permanently."""
         with self._guard("leaving"):
             _, marks = self._live.pop(sequence.row)
-            _add_tokens(self._book.lines[marks.account], marks, sequence)
+            marks.write(self._book.lines[marks.account], sequence)
+            marks.count(self._ended, sequence)
 
     def call_over(self) -> None:
         """A call is over: what it has changed is billed, as of one time."""
@@ -222,6 +235,7 @@ class Bills:
         """An answer's first token came after its deadline."""
         with self._book.setup.lock, self._guard("count_late"):
             self._book.lines[self._book.account(request)].late += 1
+            self._ended.late += 1
 
     def bill(self) -> Bill:
         """What was used so far, by this process and by those before it that had the file."""
@@ -233,31 +247,41 @@ class Bills:
             bill = Bill(self._book.tiers, self._since, self._date(), note=self.error)
             self._book.write(bill)
             for sequence, marks in self._live.values():
-                _add_tokens(bill.line(self._accounts.who[marks.account]), marks, sequence)
+                marks.write(bill.line(self._accounts.who[marks.account]), sequence)
         if self._before is not None:
             bill.add(self._before)
         return bill
 
     def save(self) -> Path:
         """Write the bill to its file, which is there whole or as it was before."""
-        if self.path is None:
+        if self.path is None or self._let_go is None:
             raise StateError(say("saving a bill", "it has no file", "pass Bills(path), or use save_bill"))
         with self._saving:
+            if not self._let_go.alive:
+                raise StateError(say("saving a bill", "these bills are closed", "use save_bill, with another file"))
             return save_bill(self.bill(), self.path)
 
     def close(self) -> None:
-        """Write the file for the last time."""
+        """Write the file for the last time; another may have it then. Again: nothing."""
         if self._saver is not None:
             self._saver.close()
-        if self.path is not None and self._opened is not None:
-            self.save()
+        if self._let_go is None or not self._let_go.alive:
+            return
+        try:
+            if self._opened is not None:
+                self.save()
+        finally:
+            self._let_go()
 
-    def check_sums(self, copies: Sequence[Sequence[int]]) -> None:
+    def check_sums(self, copies: Sequence[Sequence[int]], live: Iterable[LiveSequence]) -> None:
         """All parts add up to what the cache itself counts."""
         if self.error:
             raise BrokenInvariant(f"bills are broken: {self.error}")
+        here = {row: sequence for row, (sequence, _) in self._live.items()}
+        if here != {sequence.row: sequence for sequence in live}:
+            raise BrokenInvariant(f"sequences in rows {sorted(here)} are billed, and others live")
         self._book.settle(self._at())
-        self._book.check([list(some) for some in copies])
+        self._book.check([list(some) for some in copies], self._ended)
 
 
 class _Guard:
@@ -276,17 +300,3 @@ class _Guard:
             return False
         self._bills._note_fault(self._what, wrong)
         return True
-
-
-def _add_tokens(line: BillLine, marks: TokenMarks, sequence: LiveSequence) -> None:
-    """What a sequence has used by now."""
-    computed, start, end = sequence.computed, sequence.start, marks.end
-    prompt = max(0, min(computed, end) - min(start, marks.start))
-    if marks.received:
-        line.received += prompt
-    else:
-        line.computed += prompt
-    own, shared = marks.reused(start)
-    line.reused_own += own
-    line.reused_shared += shared
-    line.answers += max(0, computed - max(end, marks.computed))

@@ -16,6 +16,7 @@ from quire.insight.bills.bill import NOBODY, Bill, BillLine, split
 from quire.insight.bills.evictions import Evictions, Int64, split_array
 from quire.insight.bills.holdings import Come, Holdings
 from quire.insight.bills.parties import Parties
+from quire.insight.bills.token_totals import TokenTotals, total_of
 
 MOST_EVICTORS = 64  # that are kept apart for each account
 Seat = tuple[int, int, Int32]  # of the present call: account, pool, pages of its hit
@@ -117,8 +118,11 @@ class LineBook:
             if line != BillLine():
                 bill.line(who).add(line)
 
-    def check(self, copies: list[list[int]]) -> None:
-        """All parts add up to what the cache itself counts; `copies` there are now, by pool and tier."""
+    def check(self, copies: list[list[int]], ended: TokenTotals) -> None:
+        """All parts add up to what the cache itself counts; `copies` there are now, by pool and tier, and sequences
+        that have ended had so many tokens."""
+        if (lines := total_of(self.lines)) != ended:
+            raise BrokenInvariant(f"{lines} are billed, {ended} were counted")
         told = [pool.pages_by_tier() for pool in self.pools]
         if told != copies:
             raise BrokenInvariant(f"copies {copies} by pool and tier, and {told} of them are billed")

@@ -22,6 +22,11 @@ class Saver:
         self._thread = threading.Thread(target=_work, args=target, name="quire-bills", daemon=True)
         self._thread.start()
 
+    @property
+    def stopped(self) -> bool:
+        """Whether its thread has ended though it is open."""
+        return not self._over.is_set() and not self._thread.is_alive()
+
     def close(self) -> None:
         """No more calls; one that runs is waited for."""
         self._over.set()

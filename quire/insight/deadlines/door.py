@@ -209,7 +209,8 @@ class DeadlineDoor:
         self.counts.settle(fate)
         return fate
 
-    def left(self, bound: OpenBound) -> None:
-        """It ended without a first token: cancelled, or failed."""
+    def left(self, bound: OpenBound, now: float) -> None:
+        """It has ended now without a first token: cancelled, or failed."""
+        self.counts.late += now > bound.deadline
         if bound.latest is not None:
             self.counts.settle("left")

@@ -1,6 +1,6 @@
 """StepCosts: what a step takes, learned from the steps that ran. Owns samples and weights; knows no engine, no clock.
 
-seconds of a step = base + tokens + attended + rows + context + bytes, each times a weight that is never negative
+seconds of a step = base + tokens + attended + rows + context + bytes + slow bytes, each times a weight from 0 on
 
 Kept are the last samples of every size of step, so that hours of decoding do not push out what a prompt costs. A fit
 weighs errors by the length of the step: one that took ten times too long counts as one that was wrong, not as ten.
@@ -22,7 +22,7 @@ REFIT = 32  # steps between two fits
 SWEEPS = 60
 HALF = 256  # steps behind which a sample counts half as much, so that a machine that became slower is noticed ...
 LEAST = 1e-3  # ... down to this, since it may be the last one of its size
-Weights = tuple[float, float, float, float, float, float]
+Weights = tuple[float, float, float, float, float, float, float]
 Numbers = NDArray[np.float64]
 
 
@@ -33,14 +33,16 @@ class StepWork(NamedTuple):
     attended: float = 0.0  # sum over them of the tokens before each
     rows: float = 0.0  # sequences that decode a token
     context: float = 0.0  # tokens that those read
-    bytes: float = 0.0  # of pages that are read from colder tiers
+    bytes: float = 0.0  # of pages that are read from colder tiers, but for a slow one
+    slow_bytes: float = 0.0  # that come from the slow tier meanwhile: their price is another
 
     def plus(self, other: StepWork) -> StepWork:
         """Both together."""
         a, b = self, other
         return StepWork(
-            a.tokens + b.tokens, a.attended + b.attended, a.rows + b.rows, a.context + b.context, a.bytes + b.bytes
-        )
+            a.tokens + b.tokens, a.attended + b.attended, a.rows + b.rows, a.context + b.context, a.bytes + b.bytes,
+            a.slow_bytes + b.slow_bytes,
+        )  # fmt: skip
 
 
 def prompt_work(start: int, end: int, num_bytes: float = 0.0) -> StepWork:
@@ -53,7 +55,7 @@ class StepCosts:
 
     def __init__(self) -> None:
         self._samples: list[deque[tuple[float, ...]]] = [deque(maxlen=KEPT) for _ in range(SIZES)]
-        self._weights: Weights = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        self._weights: Weights = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
         self._ready = False
         self._fresh = 0  # samples since the last fit
         self.num_steps = 0
@@ -95,16 +97,16 @@ class StepCosts:
         scale = np.maximum(features.max(axis=0), 1e-12)
         relative = features / scale / seconds[:, None]
         found = _least_squares((relative.T * trust) @ relative, trust @ relative) / scale
-        base, tokens, attended, decoding, context, moved = found.tolist()
-        self._weights = (base, tokens, attended, decoding, context, moved)
+        base, tokens, attended, decoding, context, moved, slow = found.tolist()
+        self._weights = (base, tokens, attended, decoding, context, moved, slow)
         self._fresh = 0
 
 
 def _times(weights: Weights, steps: float, work: StepWork) -> float:
-    base, tokens, attended, rows, context, moved = weights
+    base, tokens, attended, rows, context, moved, slow = weights
     return (
         base * steps + tokens * work.tokens + attended * work.attended + rows * work.rows
-        + context * work.context + moved * work.bytes
+        + context * work.context + moved * work.bytes + slow * work.slow_bytes
     )  # fmt: skip
 
 

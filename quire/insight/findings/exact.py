@@ -12,6 +12,7 @@ import numpy as np
 from quire.insight.findings.alignment import start_of
 from quire.insight.findings.finding import Fetch
 from quire.insight.findings.pairs import Pair
+from quire.insight.findings.short_pieces import reordered
 from quire.trace.units import Int32
 
 MOST_EXAMPLES = 24  # pairs of a group
@@ -26,6 +27,7 @@ class Difference:
     mine: int  # tokens that stand there
     other: int  # in the earlier prompt
     text: bytes  # what stands there
+    moved: int  # tokens that stand there in another order
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Differences:
     width: int  # the median
     other_width: int
     variants: float  # different texts there, of all pairs
+    moved: float  # of the pairs have the same tokens there, in another order
+    moved_in: slice  # where
 
     @property
     def place(self) -> int | None:
@@ -62,7 +66,13 @@ def differences_of(pairs: Sequence[Pair], fetch: Fetch) -> Differences:
     found = [_difference(pair, tokens[pair.request], tokens[pair.other]) for pair in chosen]
     width, other = (round(median(values)) for values in zip(*((one.mine, one.other) for one in found), strict=True))
     variants = len({one.text for one in found}) / len(found)
-    return Differences(tuple(one.place for one in found), width, other, variants)
+    pieces = [one for one in found if one.moved]
+    first, end = (
+        min((one.place for one in pieces), default=0),
+        max((one.place + one.moved for one in pieces), default=0),
+    )
+    places = tuple(one.place for one in found)
+    return Differences(places, width, other, variants, len(pieces) / len(found), slice(first, end))
 
 
 def _difference(pair: Pair, mine: Int32, other: Int32) -> Difference:
@@ -70,7 +80,10 @@ def _difference(pair: Pair, mine: Int32, other: Int32) -> Difference:
     run = pair.aligned.kept[0]
     end, other_end = start_of(pair.aligned.mine_ends, run.mine), start_of(pair.aligned.other_ends, run.other)
     back = equal_tokens(mine[place:end][::-1], other[place:other_end][::-1])
-    return Difference(place, end - back - place, other_end - back - place, mine[place : end - back].tobytes())
+    return Difference(
+        place, end - back - place, other_end - back - place, mine[place : end - back].tobytes(),
+        reordered(mine[place:], other[place:]),
+    )  # fmt: skip
 
 
 def equal_tokens(one: Int32, other: Int32) -> int:

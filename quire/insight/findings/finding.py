@@ -22,7 +22,7 @@ class Finding:
     advice: str
     requests: float  # the application's, of all
     affected: float  # of the application's
-    before: float  # its hit rate
+    before: float  # its hit rate; 0 where `saved` counts
     after: float  # the same without the fault
     confidence: float  # the least share of its lost prompts that have this fault, by 95 %
     application: str | None = None  # as the log names it
@@ -31,20 +31,32 @@ class Finding:
     examples: tuple[int, ...] = ()  # lines of the log
     prompt_tokens: int = 0  # the application's, of the log
     facts: dict[str, Any] = field(default_factory=dict)
+    saved: float | None = None  # of the log's prompt tokens, that are computed for it: it adds requests, and no misses
 
     def to_json(self) -> dict[str, Any]:
         """For machines."""
+        rates = [None if self.saved is not None else round(rate, 4) for rate in (self.before, self.after)]
         return {
             "kind": self.kind, "text": self.text, "advice": self.advice, "application": self.application,
             "requests": round(self.requests, 4), "affected": round(self.affected, 4), "token": self.token,
-            "message": self.message, "before": round(self.before, 4), "after": round(self.after, 4),
+            "message": self.message, "before": rates[0], "after": rates[1],
             "confidence": round(self.confidence, 3), "examples": list(self.examples), **self.facts,
         }  # fmt: skip
 
     @property
+    def is_of_others(self) -> bool:
+        """Whether its gain is of the prompts that do not have the fault."""
+        return "others" in self.facts
+
+    @property
     def gain(self) -> float:
-        """Of the application's prompt tokens."""
+        """Of the application's prompt tokens, or of the others'."""
         return self.after - self.before
+
+    @property
+    def weight(self) -> float:
+        """Of all prompt tokens, about so many need not be computed without it."""
+        return self.gain * float(self.facts.get("others", self.requests)) if self.saved is None else self.saved
 
 
 def at_least(good: int, looked: int) -> float:

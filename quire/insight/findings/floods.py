@@ -31,8 +31,8 @@ class _Flush(NamedTuple):
     """A group that is not stored, and what others find then."""
 
     members: Members
-    others: Members
-    before: float
+    others: Members  # all of them; beside a flood: while it lasts and as long again
+    before: float  # their hit rate
     after: float
     is_flood: bool
     gained: int  # tokens that the others find then
@@ -89,32 +89,37 @@ def _burst(window: Window, stored: Int64, alone: Members) -> Members:
     return burst
 
 
-def _tried(window: Window, plain: Int64, members: Members, others: Members) -> _Flush | None:
-    """What the others find if the group is not stored; of a flood, those of its while."""
+def _tried(window: Window, plain: Int64, members: Members, again: Members) -> _Flush | None:
+    """What the others find if the group is not stored. `again`: those of them that would find something."""
     begin, end = np.quantile(window.times[members], [(1 - FLOOD_SHARE) / 2, (1 + FLOOD_SHARE) / 2])
     span = float(window.times[-1] - window.times[0])
     is_flood = bool(end - begin <= FLOOD_TIME * span)
+    others = ~members
     if is_flood:
-        others = others & (window.times >= window.times[members][0]) & (window.times <= end + (end - begin))
-    if others.sum() < LEAST_OTHERS:
+        others &= (window.times >= window.times[members][0]) & (window.times <= end + (end - begin))
+    again = again & others
+    if again.sum() < LEAST_OTHERS:
         return None
     without = window.hits(kept=~members)
-    before, after = window.rate(plain, others), window.rate(without, others)
-    gained = int((without - plain)[others].sum())
-    return _Flush(members, others, before, after, is_flood, gained) if after - before >= LEAST_GAIN else None
+    if window.rate(without, again) - window.rate(plain, again) < LEAST_GAIN:
+        return None
+    gained = int((without - plain)[again].sum())
+    return _Flush(members, others, window.rate(plain, others), window.rate(without, others), is_flood, gained)
 
 
 def _finding(log: PromptLog, window: Window, plain: Int64, flush: _Flush) -> Finding:
     members = flush.members
     stored = (window.lengths - plain)[members].sum() / (window.lengths - plain).sum()
     own = window.rate(plain, members)
-    times = window.times[members]
-    text = f"{stored:.0%} of all tokens that are stored come from prompts of which {own:.0%} are found again: "
+    times, beside = window.times[members], window.times[flush.others]
+    facts: dict[str, float] = {"stored": round(float(stored), 4), "others": round(float(flush.others.mean()), 4)}
+    text = f"{100 * stored:.0f} % of all tokens that are stored are of prompts that find {100 * own:.0f} % of theirs: "
     if flush.is_flood:
         text += f"a flood of {int(members.sum()):,} requests from {times[0]:.0f} to {times[-1]:.0f} s of the log."
+        facts |= {"from": float(times[0]), "to": float(times[-1]), "until": float(beside[-1])}
         advice = "Send such batches when little else runs, to a worker of their own, or with reuse=False."
     else:
-        text += "they push out what others would have found."
+        text += "they push out what others would find."
         advice = "Give this tenant a worker or a share of its own, a low retention priority, or reuse=False."
     lines = tuple(window.lines[np.flatnonzero(members)[:3]].tolist())
     own_share = float(members.mean())
@@ -122,5 +127,5 @@ def _finding(log: PromptLog, window: Window, plain: Int64, flush: _Flush) -> Fin
         "flood" if flush.is_flood else "flush", text, advice, own_share, 1.0, flush.before, flush.after,
         at_least(int((plain[members] <= MOST_REUSED * window.lengths[members]).sum()), int(members.sum())),
         name_of(log, window.names[members]), None, None, lines, int(window.lengths[members].sum()),
-        {"stored": round(float(stored), 4)},
+        facts,
     )  # fmt: skip

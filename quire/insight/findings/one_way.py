@@ -22,6 +22,7 @@ from quire.trace.units import Int32
 FEW_SPELLINGS, SOME_SPELLINGS = 8, 0.7  # of one text, or of its pairs: what has more is another text each time
 LEAST_SWAPPED = 0.2  # of the pairs that have a chunk: then it is one of the pieces
 INSIDE = 0.6  # as often there as its neighbours: else it has tokens of two pieces
+TIMES = 3  # a text is written in one way: what comes of it may be part of another
 Row = tuple[Int32, Int32]
 Text = tuple[int, ...]  # chunks
 
@@ -42,8 +43,8 @@ class Spellings:
         for text, count in self._pairs.items():
             uses[self._one(text)] += count
         self._written = dict[Text, Text]()  # as the first of them
-        self._lengths: dict[int, list[int]] = {}  # of texts with this first chunk, the longest first
-        for text in sorted(every, key=len, reverse=True):
+        self._lengths: dict[int, list[int]] = {}  # of texts with this first chunk, the shortest first
+        for text in sorted(every, key=len):
             one = self._one(text)
             if 1 < ways[one] <= max(FEW_SPELLINGS, SOME_SPELLINGS * uses[one]):
                 self._written[text] = one
@@ -79,18 +80,24 @@ class Spellings:
 
     def row(self, row: Row) -> Row:
         """A prompt, written in one way."""
-        ids, place, written = row[0].tolist(), 0, list[int]()
+        ids = row[0].tolist()
         self._sizes |= zip(ids, row[1].tolist(), strict=True)
+        for _ in range(TIMES):
+            ids = self._in_one_way(ids)
+        return np.array(ids, np.int32), np.array([self._sizes[chunk] for chunk in ids], np.int32)
+
+    def _in_one_way(self, ids: list[int]) -> list[int]:
+        """The shortest text counts: a longer one may have several differences. Of one text's spellings the longest."""
+        place, written = 0, list[int]()
         while place < len(ids):
+            count, first = 1, None
             for length in self._lengths.get(ids[place], ()):
-                if (one := self._written.get(tuple(ids[place : place + length]))) is not None:
-                    written += one
-                    place += length
-                    break
-            else:
-                written.append(ids[place])
-                place += 1
-        return np.array(written, np.int32), np.array([self._sizes[chunk] for chunk in written], np.int32)
+                one = self._written.get(tuple(ids[place : place + length]))
+                if one is not None and first in (None, one):
+                    count, first = length, one
+            written += first or ids[place : place + 1]
+            place += count
+        return written
 
 
 class PieceOrder:
@@ -136,7 +143,9 @@ class PieceOrder:
         for ids, ends, equal in sides:
             place, was_moved = aligned.common, False
             for first, chunks, is_moved in [*sorted(equal), (len(ids), 0, False)]:
-                if (is_moved or was_moved) and start_of(ends, first) - start_of(ends, place) <= self._most:
+                if first == len(ids):  # the rest is nowhere else; its first chunk has the end of a piece
+                    yield from ids[place : place + was_moved].tolist()
+                elif (is_moved or was_moved) and start_of(ends, first) - start_of(ends, place) <= self._most:
                     yield from ids[place:first].tolist()
                 place, was_moved = first + chunks, is_moved
 

@@ -3,7 +3,7 @@
     drift       what is written in several ways is written in one (one_way.py)
     order       pieces stand in one order (the same)
     changed     what changes moves to the end, as in the earlier prompt
-    cut         the history stays, until the prompt is twice as long as it was; then it is cut as before
+    cut         the history stays, until it is twice as long as it was sent; then it is cut as before
 
 A chunk beside a difference has tokens of both; its unchanged ones stay where they are, as a chunk of their own.
 """
@@ -17,14 +17,14 @@ from quire.trace.units import Int64
 
 DRIFT = "drift"
 LEARNED = 500  # pairs, at least, that an order is learned from
-MOST_TIMES = 2  # as long as it was: then a history is cut
+MOST_TIMES = 2  # as long as what was sent of it: then a history is cut
 
 
 class Repairs:
     """Rows of requests, mended one after the other."""
 
-    def __init__(self, pairs: Pairs, kind: str, width: int) -> None:
-        self._pairs, self._width = pairs, width
+    def __init__(self, pairs: Pairs, kind: str, width: int, place: int) -> None:
+        self._pairs, self._width, self._place = pairs, width, place  # tokens of the change, and in front of it
         self._kind = kind
         self._mended = self._moved_back if kind == Change.CHANGED else self._uncut
         self._change = Change.CHANGED if kind == Change.CHANGED else Change.CUT
@@ -83,13 +83,15 @@ class Repairs:
         for run in aligned.kept:
             gap = start_of(aligned.mine_ends, run.mine) - start_of(aligned.mine_ends, place)
             other_gap = start_of(aligned.other_ends, run.other) - start_of(aligned.other_ends, there)
-            if max(gap, other_gap) > widest:
+            is_first = place == aligned.common
+            if max(gap, other_gap) > (widest if is_first else self._width + 4 * self._pairs.chunk):
                 break
             if not fresh:
                 front.append((ids[there : run.other], other_sizes[there : run.other]))
             elif other_gap > fresh:
                 front.append(piece(other_gap - fresh, *ids[there : run.other].tolist()))
-            if changed := min(self._width, gap):
+            # other places may be where prompts are new: then all but the ends of chunks is
+            if changed := min(gap, self._width if is_first else max(self._width, gap - 2 * self._pairs.chunk)):
                 behind.append(piece(changed, *mine[place : run.mine].tolist()))
             if other_changed := min(fresh, other_gap):
                 other_behind.append(piece(other_changed, *ids[there : run.other].tolist()))
@@ -101,15 +103,21 @@ class Repairs:
         return joined([*front, (mine[place:], sizes[place:]), *behind])
 
     def _uncut(self, pair: Pair) -> Row:
+        """As the earlier prompt up to the longest text that both have, and from there on as it is.
+
+        Not up to the last: that may be the phrase that every prompt ends with, behind what is new.
+        """
         log = self._pairs.log
         mine, sizes = log.chunks_of(pair.request), log.sizes_of(pair.request)
         aligned = pair.aligned
         place = there = aligned.common
         if aligned.kept:
-            last = aligned.kept[-1]
-            place, there = last.mine + last.chunks, last.other + last.chunks
+            longest = max(aligned.kept, key=lambda run: run.tokens)
+            if start_of(aligned.other_ends, longest.other) > start_of(aligned.mine_ends, longest.mine):
+                place, there = longest.mine, longest.other
         behind = len(aligned.other) - there
         ids, other_sizes = self._rows[pair.other]
         end = len(ids) - behind
         row = joined([(ids[:end], other_sizes[:end]), (mine[place:], sizes[place:])])
-        return row if row[1].sum() <= MOST_TIMES * sizes.sum() else (mine, sizes)
+        kept, sent = (max(int(one.sum()) - self._place, 0) for one in (row[1], sizes))
+        return row if kept <= MOST_TIMES * sent else (mine, sizes)

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from quire.insight.findings.alignment import Change
-from quire.insight.findings.exact import Differences, differences_of
+from quire.insight.findings.exact import SAME, Differences, differences_of
 from quire.insight.findings.finding import Fetch, Finding, Place, at_least
 from quire.insight.findings.pairs import Group, Pairs
 from quire.insight.findings.prompt_rows.memory import hits, rows_of
 from quire.insight.findings.repairs import DRIFT, Repairs
+from quire.insight.findings.short_pieces import in_one_order, rows_of_tokens
 from quire.trace.units import Int64
 
 LEAST_AFFECTED = 0.25  # of an application's prompts that lost text
@@ -39,6 +40,13 @@ class LeastFault:
     pairs: int = 8
     requests: float = 0.005  # of all
     gain: float = 0.05  # of an application's prompt tokens
+    small_gain: float = 0.02  # the same, where it is a good part of what is computed
+    computed: float = 0.15  # of the tokens that are computed
+
+    def is_met(self, before: float, after: float) -> bool:
+        """Whether this gain is worth a finding."""
+        gain = after - before
+        return gain >= self.gain or (gain >= self.small_gain and gain >= self.computed * (1 - before))
 
 
 class TextFaults:
@@ -51,8 +59,15 @@ class TextFaults:
 
     def find(self) -> list[Finding]:
         """The weightiest first."""
-        found = [self._finding(group) for group in self._pairs.groups()]
-        return [one for one in found if one is not None]
+        groups = self._pairs.groups()
+        found = [(one, group) for group in groups if (one := self._finding(group)) is not None]
+        found.sort(key=lambda both: -both[0].gain)
+        kept: list[tuple[Finding, Group]] = []
+        for one, group in found:  # pieces of a chunk or two are found twice: as pieces, and by their tokens
+            twice = (other for have, other in kept if have.kind == one.kind == Change.ORDER)
+            if not any(np.isin(group.members, other.members).any() for other in twice):
+                kept.append((one, group))
+        return [one for one, _ in kept]
 
     def _finding(self, group: Group) -> Finding | None:
         log = self._pairs.log
@@ -63,8 +78,8 @@ class TextFaults:
             return None
         exact = differences_of(group.pairs, self._fetch)
         kind = _kind_of(group.change, exact)
-        before, after = self._gain(group, kind, exact.width)
-        if after - before < self._least.gain:
+        before, after = self._gain(group, kind, exact)
+        if not self._least.is_met(before, after):
             return None
         name = self._name_of(group.members)
         first = group.pairs[0]
@@ -83,7 +98,7 @@ class TextFaults:
         sure = at_least(count, group.looked)
         return count >= LEAST_AFFECTED * group.looked and (count >= self._least.pairs or sure >= SURE)
 
-    def _gain(self, group: Group, kind: str, width: int) -> tuple[float, float]:
+    def _gain(self, group: Group, kind: str, exact: Differences) -> tuple[float, float]:
         """Hit rates of the application's requests alone, in its share of the memory."""
         log = self._pairs.log
         middle = np.searchsorted(group.members, group.pairs[0].request)
@@ -92,7 +107,12 @@ class TextFaults:
         share = log.lengths[group.members].sum() / log.lengths.sum()
         capacity = int(max(self._capacity * share, 1))
         plain = [(log.chunks_of(request), log.sizes_of(request)) for request in chosen.tolist()]
-        mended = Repairs(self._pairs, kind, width).rows(chosen)
+        if kind == Change.ORDER and group.change is Change.CHANGED:  # pieces too short for chunks
+            tokens = self._fetch(chosen.tolist())
+            prompts = [tokens[request] for request in chosen.tolist()]
+            plain, mended = rows_of_tokens(prompts), rows_of_tokens(in_one_order(prompts, exact.moved_in))
+        else:
+            mended = Repairs(self._pairs, kind, exact.width, exact.middle).rows(chosen)
         rates = []
         for rows in (plain, mended):
             built = rows_of(rows, log.scopes[chosen])
@@ -109,6 +129,8 @@ def _kind_of(change: Change, exact: Differences) -> str:
     """Few different texts, or a word here and a word there, are no time."""
     if change is Change.CUT and exact.width >= LEAST_SUMMARY:
         return COMPACTED
+    if change is Change.CHANGED and exact.moved >= SAME:
+        return Change.ORDER.value
     words = exact.place is None and max(exact.width, exact.other_width) <= FEW_TOKENS
     drifts = exact.variants <= FEW_VARIANTS or (words and exact.variants <= SOME_VARIANTS)
     return DRIFT if change is Change.CHANGED and exact.width <= NARROW and drifts else change.value
@@ -118,7 +140,7 @@ def _text_of(change: Change, kind: str, exact: Differences) -> str:
     where = f"at token {exact.place:,}" if exact.place is not None else f"about token {exact.middle:,}"
     if kind == DRIFT:
         return f"The same text is written in several ways: {where} a few tokens differ, and what follows is equal."
-    if change is Change.ORDER:
+    if kind == Change.ORDER:
         return f"The same pieces come in another order each time, from {where.removeprefix('at ')} on."
     if kind == COMPACTED:
         return f"The history is compacted {where}: about {exact.other_width:,} tokens become {exact.width:,}."

@@ -92,8 +92,8 @@ def _ends_and_beginnings(log: PromptLog) -> tuple[Int32, Int32]:
     return dense(names[log.starts[1:] - 1]), dense(names[log.starts[:-1]])
 
 
-def retries(log: PromptLog) -> list[Finding]:
-    """Prompts that come again as they were, a few times and soon."""
+def retries(log: PromptLog, window: Window) -> list[Finding]:
+    """Prompts that come again as they were, a few times and soon. They need no computing but where they were lost."""
     ends, first_chunks = _ends_and_beginnings(log)
     order = np.lexsort((log.times, ends))
     same = np.diff(ends[order]) == 0
@@ -112,19 +112,31 @@ def retries(log: PromptLog) -> list[Finding]:
     count = int(sent.sum())
     if count < max(LEAST_RETRIES, LEAST_SHARE_AGAIN * len(log)):
         return []
-    after = float(np.median(gaps[sent]))
-    which = order[1:][sent]
-    tokens = int(log.lengths[which].sum())
+    between = float(np.median(gaps[sent]))
+    sent_again: Int64 = np.sort(order[1:][sent]).astype(np.int64)
+    tokens, computed = int(log.lengths[sent_again].sum()), _computed_again(log, window, sent_again)
     text = (
-        f"{count:,} requests were sent before, word for word, {after:.3g} s earlier in the middle: a client that gives "
-        f"up and asks again. {tokens:,} prompt tokens, and their answers, were asked twice."
+        f"{count:,} requests were sent before, word for word, half of them at most {between:.3g} s after the try "
+        f"before: a client that gives up too soon. {tokens:,} prompt tokens, and their answers, were asked again: "
+        + (f"about {computed:,} of them were computed again." if computed else "the cache still had these prompts.")
     )
     share = count / len(log)
+    facts = {
+        "requests_saved": round(share, 4), "prompt_tokens_saved": tokens, "computed_tokens_saved": computed,
+        "seconds_between": round(between, 3),
+    }  # fmt: skip
     return [
         Finding(
             "retries", text, "Raise the client's timeout above the slowest answers, and wait longer before each try.",
-            share, 1.0, 0.0, 0.0, at_least(count, int(again.sum())), name_of(log, log.names[which]), None, None,
-            tuple(log.lines[np.sort(which)[:3], 0].tolist()), tokens,
-            {"requests_saved": round(share, 4), "prompt_tokens_saved": tokens, "seconds_between": round(after, 3)},
+            share, 1.0, 0.0, 0.0, at_least(count, int(again.sum())), name_of(log, log.names[sent_again]), None, None,
+            tuple(log.lines[sent_again[:3], 0].tolist()), tokens, facts, computed / max(int(log.lengths.sum()), 1),
         )
     ]  # fmt: skip
+
+
+def _computed_again(log: PromptLog, window: Window, which: Int64) -> int:
+    """Prompt tokens of these requests that the cache had lost by then, going by those in the window."""
+    inside = which[(which >= window.requests.start) & (which < window.requests.stop)] - window.requests.start
+    asked = int(window.lengths[inside].sum())
+    lost = asked - int(window.hits()[inside].sum())
+    return round(lost / max(asked, 1) * int(log.lengths[which].sum()))

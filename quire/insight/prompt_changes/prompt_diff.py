@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any
 
 from quire.insight.findings.exact import equal_tokens
+from quire.insight.prompt_changes.recorded_rate import per_day, seconds_of
 from quire.trace.prompts.logged_prompts import LoggedPrompt
 from quire.trace.units import Int32
 
 MOST_REASONS = 10
-DAY = 86400.0
+NEAR = 32  # tokens between places that are reported as one
 
 
 @dataclass(slots=True)
@@ -32,19 +33,42 @@ class PromptReuse:
 
 
 @dataclass(frozen=True, slots=True)
+class LossExample:
+    """The request of a loss that stands first, in both logs: from where to where it shares no more."""
+
+    line: int  # of the new log
+    old_line: int
+    token: int  # of the new prompt: what it shares ends there
+    old_token: int  # of the old prompt: what it shared ended there
+    blocks: tuple[int, int]  # of the old prompt, [first, end): shared then, computed now
+    message: str | None = None  # what has the token, in words
+    old_message: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines."""
+        return {**asdict(self), "blocks": list(self.blocks)}
+
+
+@dataclass(frozen=True, slots=True)
 class Loss:
     """Requests of one application that reuse less than before, and part from earlier prompts at one place."""
 
     application: str | None  # as the log names it
-    token: int  # of the new prompts
+    token: int  # of the new prompts: sharing ends there,
+    last_token: int  # or up to here
     requests: tuple[int, ...]  # by place in the log, from 0 on
     tokens: int  # that are computed now and were not before
+    per_day: float | None  # the same, at the recorded rate
+    example: LossExample
 
     def to_json(self) -> dict[str, Any]:
         """For machines."""
         return {
-            "application": self.application, "token": self.token, "requests": len(self.requests), "tokens": self.tokens,
+            "application": self.application, "token": self.token, "last_token": self.last_token,
+            "requests": len(self.requests), "tokens": self.tokens,
             "tokens_per_request": round(self.tokens / len(self.requests)),
+            "tokens_per_day": None if self.per_day is None else round(self.per_day), "line": self.example.line,
+            "message": self.example.message, "example": self.example.to_json(),
         }  # fmt: skip
 
 
@@ -100,9 +124,11 @@ def _names(prompt: LoggedPrompt, block_size: int) -> list[bytes]:
     return names
 
 
-def diff_prompts(old: Sequence[PromptReuse], new: Sequence[PromptReuse], has_times: bool = True) -> PromptDiff:
+def diff_prompts(
+    old: Sequence[PromptReuse], new: Sequence[PromptReuse], block_size: int, has_times: bool = True
+) -> PromptDiff:
     """The nth request of one log beside the nth of the other; without times no day is reported."""
-    by_place: dict[tuple[str | None, int], list[int]] = {}
+    shorter: dict[str | None, list[int]] = {}  # by application, requests that reuse less
     first: Counter[int] = Counter()
     gained = 0
     for number, (one, other) in enumerate(zip(old, new, strict=True)):
@@ -110,19 +136,36 @@ def diff_prompts(old: Sequence[PromptReuse], new: Sequence[PromptReuse], has_tim
         if (place := _changed_at(one.prompt.tokens, other.prompt.tokens)) is not None:
             first[place] += 1
         if one.tokens > other.tokens:
-            by_place.setdefault((other.prompt.name, other.parts_at), []).append(number)
-    losses = [
-        Loss(name, place, tuple(numbers), sum(old[number].tokens - new[number].tokens for number in numbers))
-        for (name, place), numbers in by_place.items()
-    ]
+            shorter.setdefault(other.prompt.name, []).append(number)
+    seconds = seconds_of([one.prompt.time for one in old]) if has_times else None
+    losses = []
+    places = ((name, numbers) for name, every in shorter.items() for numbers in _places(every, new))
+    for name, numbers in places:
+        tokens = sum(old[number].tokens - new[number].tokens for number in numbers)
+        example = _example(old[numbers[0]], new[numbers[0]], block_size)
+        ends = [new[number].parts_at for number in numbers]
+        losses.append(Loss(name, min(ends), max(ends), tuple(numbers), tokens, per_day(tokens, seconds), example))
     losses.sort(key=lambda loss: -loss.tokens)
-    times = [one.prompt.time for one in old]
-    span = max(times) - min(times) if times else 0.0
     lost = sum(loss.tokens for loss in losses)
     return PromptDiff(
         len(old), sum(first.values()), first.most_common(1)[0][0] if first else None, _rate(old), _rate(new),
-        lost / span * DAY if has_times and span > 0 else None, tuple(losses), gained,
+        per_day(lost, seconds), tuple(losses), gained,
     )  # fmt: skip
+
+
+def _places(numbers: Sequence[int], new: Sequence[PromptReuse]) -> list[list[int]]:
+    """Requests whose sharing ends at one place, or near it: ids begin alike now and then."""
+    found: list[list[int]] = []
+    for number in sorted(numbers, key=lambda one: new[one].parts_at):
+        if not found or new[number].parts_at - new[found[-1][0]].parts_at > NEAR:
+            found.append([])
+        found[-1].append(number)
+    return [sorted(one) for one in found]
+
+
+def _example(old: PromptReuse, new: PromptReuse, block_size: int) -> LossExample:
+    blocks = new.tokens // block_size, old.tokens // block_size
+    return LossExample(new.prompt.line, old.prompt.line, new.parts_at, old.parts_at, blocks)
 
 
 def _changed_at(old: Int32, new: Int32) -> int | None:

@@ -17,9 +17,9 @@ from quire.insight.findings.prompt_rows.prompt_log import LogReader
 from quire.insight.findings.prompt_rows.window import Window
 from quire.insight.findings.text_faults import LeastFault, TextFaults
 from quire.insight.findings.traffic_faults import split_caches
+from quire.insight.prompt_changes.recorded_rate import per_day, seconds_of
 from quire.trace.prompts.logged_prompts import LoggedPrompt
 
-DAY = 86400.0
 LEAST = LeastFault(pairs=1, requests=0.0, gain=0.01)
 LEAST_APART = 3  # prompts in scopes of their own
 
@@ -81,11 +81,11 @@ def lint_prompts(prompts: Iterable[LoggedPrompt], has_times: bool, place: Place)
         Pairs(log, lost), total, lambda numbers: {number: every[number].tokens for number in numbers}, place, LEAST
     )
     found = faults.find() + split_caches(log, Window(log, total, log.lengths), LEAST_APART)
-    span = every[-1].time - every[0].time
+    seconds = seconds_of([one.time for one in every]) if has_times else None
     told = []
     for fault in found:
         requests = max(round(fault.requests * len(every)), 1)
         tokens = round(fault.gain * fault.prompt_tokens)
-        told.append(LintFault(fault, requests, tokens, tokens / span * DAY if has_times and span > 0 else None))
+        told.append(LintFault(fault, requests, tokens, per_day(tokens, seconds)))
     told.sort(key=lambda one: -one.tokens)
     return PromptLint(len(every), total, float(lost.hit_tokens.sum() / total), tuple(told))

@@ -39,8 +39,8 @@ def read_adapter_options(given: Mapping[str, Any]) -> AdapterOptions:
     """The options of a plugin's config; its disk may be a percentage of a file system."""
     options = AdapterOptions.read(given)
     if not options.namespace:
-        fact = "LMCache's keys say a model's name, not which weights it has"
-        cure = 'write "namespace": "...", and another one whenever the weights change'
+        fact = "LMCache's keys say a model's name, not which weights it has, nor how they are used"
+        cure = 'write "namespace": "...", and another one whenever either changes'
         raise InputError(say("QuireL2Adapter without 'namespace'", fact, cure))
     if not LEAST_PIECE <= options.piece_bytes <= MOST_PIECE:
         fact = f"pieces have {LEAST_PIECE} to {MOST_PIECE} bytes"

@@ -20,6 +20,7 @@ from quire.integrations.places.open_places import disk_of, store_of
 from quire.integrations.sglang.hicache_options import (
     check_ranks,
     check_sglang_version,
+    model_facts,
     pool_print,
     read_hicache_options,
 )
@@ -50,6 +51,7 @@ class QuireHiCacheStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang is no
         self.options = read_hicache_options(storage_config.extra_config)
         check_ranks(storage_config, self.options)
         self._config = storage_config
+        self._model = model_facts(storage_config, _server_args(), self.options.namespace)
         self._in_place = bool((storage_config.extra_config or {}).get("interface_v1", 0))
         self._pools: dict[str, Any] = {}
         self._open: dict[str, tuple[HostPoolPages, PoolPlace]] = {}
@@ -88,11 +90,11 @@ class QuireHiCacheStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang is no
             self._open[name] = form, self._place(name, form, share)
 
     def _place(self, name: str, form: HostPoolPages, share: float) -> PoolPlace:
-        which = pool_print(self._config, name, form.pool, form.part_bytes, self.options)
+        which = pool_print(self._config, name, form.pool, form.part_bytes, self._model)
         store = self._shared(which, form.part_bytes) if self.options.shared else None
         disk = None
         if self.options.folder and share:
-            own = pool_print(self._config, name, form.pool, form.part_bytes, self.options, self._config.dp_rank)
+            own = pool_print(self._config, name, form.pool, form.part_bytes, self._model, self._config.dp_rank)
             disk = disk_of(self.options, own, form.part_bytes, share)
             log.info("QuireHiCacheStorage: %d pages of pool %s are there", len(disk), name)
         return PoolPlace(disk, store)
@@ -248,6 +250,16 @@ class QuireHiCacheStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang is no
                 place.close()
             self._open.clear()
             self._pools.clear()
+
+
+def _server_args() -> Any:
+    """What SGLang was started with; None: nothing in this process knows."""
+    try:
+        from sglang.srt.runtime_context import get_server_args
+
+        return get_server_args()
+    except (ImportError, ValueError):
+        return None
 
 
 def _fits(tensor: Any, form: HostPoolPages) -> bool:

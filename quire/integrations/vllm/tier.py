@@ -47,6 +47,12 @@ class QuireTier(SecondaryTierManager):  # type: ignore[misc]  # vLLM is not ther
         self.tier = KeyTier(
             primary_kv_view, read, lambda size: tier_print(config, size, vllm.__version__, read.namespace)
         )
+        if not read.namespace:
+            log.info(
+                "QuireTier: pages belong to the weights and config files in %s. vLLM says nothing here of "
+                "--hf-overrides, of weights quantised as they are loaded, or of a drafter's: give those a namespace",
+                config.model.name,
+            )
         if self.tier.disk is not None:
             log.info("QuireTier: %d pages are there in %s", len(self.tier.disk), read.folder)
         if self.tier.store is not None:

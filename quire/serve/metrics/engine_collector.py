@@ -15,15 +15,16 @@ from quire.core.cache import Cache
 from quire.core.records.hint_words import BACKS
 from quire.engine.llm import LLM
 from quire.engine.runner.engine import Engine
-from quire.engine.thread_watch import parts, troubles
+from quire.engine.thread_watch import parts, side_troubles, troubles
 from quire.serve.metrics.families import Families
 from quire.serve.metrics.outer_metrics import disk_metrics, store_metrics, transfer_metrics
 
 STATES = ("empty", "idle", "shadows", "held")
 PAGES = {  # of a layer group, since the beginning
-    "reused_full": "hit whole", "reused_partial": "hit in part", "missed": "computed", "onboarded": "read up",
-    "offloaded": "written down", "copied": "copied inside the device", "dropped": "evicted with their last copy",
-    "demoted": "whose device copy was given up", "grown": "for tokens behind a prompt",
+    "reused_full": "hit whole", "reused_partial": "hit in part", "reused_pending": "hit while a step computed them",
+    "missed": "computed", "onboarded": "read up", "offloaded": "written down", "copied": "copied inside the device",
+    "dropped": "evicted with their last copy", "demoted": "whose device copy was given up",
+    "grown": "for tokens behind a prompt",
     "copied_down": "copied to disk ahead of an eviction", "prefetched": "brought up from disk",
     "behind": "evicted before they were on disk", "superseded": "of text that its session has left behind",
 }  # fmt: skip
@@ -88,7 +89,7 @@ class EngineCollector(Collector):
         yield made.counts("quire:ttft_refused", what, ("whose",), refused)
         what = "Requests with a deadline that were accepted without a bound."
         yield made.count("quire:ttft_unbounded", what, counts.unbounded)
-        yield made.count("quire:ttft_late", "First tokens that came behind their deadline.", counts.late)
+        yield made.count("quire:ttft_late", "Deadlines of first tokens that were missed.", counts.late)
         yield made.gauge("quire:ttft_calibrated", "1: what steps cost is known.", float(costs.ready))
         holds = engine.deadlines.holds
         yield made.gauge("quire:ttft_held_pages", "Pages held for requests that wait.", holds.num_pages)
@@ -138,7 +139,7 @@ class EngineCollector(Collector):
         yield self._made.count("quire:failed_moves", "Moves that failed.", moved.num_failed)
 
     def _threads(self) -> Iterator[Metric]:
-        wrong = troubles(self._llm)
+        wrong = troubles(self._llm) | side_troubles(self._llm)
         up: dict[tuple[str, ...], float] = {(part,): float(part not in wrong) for part in parts(self._llm)}
         yield self._made.gauges("quire:thread_up", "1: the threads of this part are at work.", ("part",), up)
 

@@ -37,10 +37,10 @@ class HttpMetrics:
             return self
         found = self._tenants.get(tenant)
         if found is None:
-            found = self._tenants[tenant] = self._new_tenant()
+            found = self._tenants[tenant] = self._new_tenant(tenant)
         return found
 
-    def _new_tenant(self) -> HttpMetrics:
+    def _new_tenant(self, tenant: str) -> HttpMetrics:
         return HttpMetrics(self._labels["model_name"])
 
     def text(self, tenant: str = NO_TENANT) -> bytes:

@@ -13,6 +13,7 @@ from quire.engine.llm import LLM
 from quire.engine.loop.stream import Stream
 from quire.engine.step.runs.branch import Run
 from quire.serve.http.auth import NO_TENANT
+from quire.serve.metrics.bill_collector import BillCollector, RecentBill
 from quire.serve.metrics.engine_collector import EngineCollector
 from quire.serve.metrics.http_metrics import BETWEEN, HttpMetrics
 from quire.serve.metrics.regret_collector import RegretCollector
@@ -73,7 +74,7 @@ class RunMetrics(HttpMetrics):
         tallies.counters("quire:hit_tokens", "Prompt tokens read from the cache.", "tier", "group")
         tallies.counters("quire:missed_tokens", "Prompt tokens not reused.", "cause", "group")
 
-    def _new_tenant(self) -> HttpMetrics:
+    def _new_tenant(self, tenant: str) -> HttpMetrics:
         return RunMetrics(self._labels["model_name"], self._longest, self._names)
 
     def run_over(self, stream: Stream, tenant: str = NO_TENANT) -> None:
@@ -144,6 +145,16 @@ class Metrics(RunMetrics):
         super().__init__(model, longest, names)
         self.registry.register(EngineCollector(llm, self._labels))
         self.registry.register(RegretCollector(llm.regret(), self._labels))
+        bills = llm.loop.engine.bills
+        self._bill = None if bills is None else RecentBill(bills.bill)
+        if self._bill is not None:
+            self.registry.register(BillCollector(self._bill, self._labels))
+
+    def _new_tenant(self, tenant: str) -> HttpMetrics:
+        made = super()._new_tenant(tenant)
+        if self._bill is not None:
+            made.registry.register(BillCollector(self._bill, self._labels, tenant))
+        return made
 
 
 def _lengths(longest: int) -> tuple[int, ...]:

@@ -134,8 +134,9 @@ def warning_lines(results: Sequence[FleetResult]) -> list[str]:
         return []
     most = max(heavy, key=lambda result: result.offered_load)
     counts = ", ".join(dict.fromkeys(str(result.workers) for result in heavy))
+    few = "1 worker" if counts == "1" else f"{counts} workers"
     return [
-        f"More comes than {counts} workers can compute (up to {share_text(most.offered_load, 0)} of it, with "
+        f"More comes than {few} can compute (up to {share_text(most.offered_load, 0)} of it, with "
         f"{most.router}): their waiting times grow with the trace. Add workers, or slow it down (--speed)."
     ]
 

@@ -1,12 +1,17 @@
-"""MissTally: why prompt tokens were computed and not reused, added up over a replay from its receipts. Words: show."""
+"""MissTally: why prompt tokens were computed and not reused, added up over a replay from its receipts. Words: show.
+
+A trace of hash ids has no text that a receipt could find again behind another beginning; its maker had, and left marks.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
-from quire import Receipt
+from quire import Miss, Receipt
 from quire.trace.read.trace import Trace, TraceRequest
+from quire.trace.record.trace_writer import Interruption
 
 MOST_PLACES = 4096  # places where prompts diverge that are distinguished
 
@@ -38,13 +43,15 @@ class MissTally:
             self._explained["text"] = explanation(receipt)
 
     def _note_interruption(self, request: TraceRequest, receipt: Receipt) -> None:
-        """Where a prompt was interrupted, by its text; of a trace of ids by the mark that it brings."""
-        first = next((miss for miss in receipt.misses if miss.cause == "interrupted"), None)
-        if first is not None and (len(self._again) < MOST_PLACES or (first.parted, first.start) in self._again):
-            self._again[first.parted, first.start] += 1
-        if request.interrupted is not None:
+        """Where a prompt was interrupted first; one with a mark where that says, whatever blocks its text was in."""
+        first, mark = next((miss for miss in receipt.misses if miss.cause == "interrupted"), None), request.interrupted
+        if first is not None:
+            place = (first.parted if mark is None else mark.position, first.start)
+            if len(self._again) < MOST_PLACES or place in self._again:
+                self._again[place] += 1
+        if mark is not None:
             self._marked += 1
-            self._equal_after += request.interrupted.equal_after
+            self._equal_after += sum(stop - start for start, stop in mark.pieces)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; empty when nothing was explained."""
@@ -61,14 +68,39 @@ class MissTally:
         }
 
     def _interruptions(self) -> dict[str, Any]:
-        """The place where most prompts were interrupted, and what the trace says of those that its maker compared."""
+        """The place where most prompts were interrupted, and how many had a mark of the trace's maker."""
         found: dict[str, Any] = {}
         if self._again:
-            (token, again), count = self._again.most_common(1)[0]
+            places: Counter[int] = Counter()
+            for (parted, _), count in self._again.items():
+                places[parted] += count
+            token, count = places.most_common(1)[0]
+            again = max((number, start) for (parted, start), number in self._again.items() if parted == token)[1]
             found["interrupted_at"] = {"token": token, "again": again, "requests": count, "of": self._prompts}
         if self._marked:
             found["marked_interrupted"] = {"requests": self._marked, "equal_tokens": self._equal_after}
         return found
+
+
+def with_mark(receipt: Receipt, mark: Interruption | None) -> Receipt:
+    """A receipt in which the new text that a trace's maker had seen before is called interrupted."""
+    if mark is None:
+        return receipt
+    misses: list[Miss] = []
+    for miss in receipt.misses:
+        misses += [miss] if miss.cause != "new" else _split(miss, mark)
+    return replace(receipt, misses=tuple(misses))
+
+
+def _split(miss: Miss, mark: Interruption) -> list[Miss]:
+    found, at = list[Miss](), miss.start
+    parted = max(mark.position, miss.start)
+    for start, stop in mark.pieces:
+        start, stop = max(start, at), min(stop, miss.stop)
+        if start < stop:
+            found += [replace(miss, start=at, stop=start), Miss("interrupted", start, stop, gap=max(start - parted, 0))]
+            at = parted = stop
+    return [part for part in (*found, replace(miss, start=at)) if part.start < part.stop]
 
 
 def explanation(receipt: Receipt) -> str:

@@ -15,7 +15,7 @@ from quire.simulate.play.admission import AdmissionResult
 from quire.simulate.play.compute_cost import CostTally
 from quire.simulate.play.decoders import RunningRequest
 from quire.simulate.play.hints import HintCounts
-from quire.simulate.play.misses import MissTally
+from quire.simulate.play.misses import MissTally, with_mark
 from quire.simulate.play.series import Series
 from quire.simulate.play.timed_cache import NONE_MOVED, BytesMoved, TimedCache
 from quire.simulate.setup.engine_pace import NOTE
@@ -101,7 +101,7 @@ class Tally:
         self._reached: dict[Hashable, int] = {}  # tokens that a request has had computed so far
         self.busy = 0.0  # seconds in which the modelled engine computed
         self._misses = MissTally(trace, explain)
-        self._costs = CostTally()
+        self._costs = CostTally(settings.compute_doubles_at)
         self.hints = HintCounts()
         self.series = Series(config, times[-1] if times else 0.0)
 
@@ -119,6 +119,7 @@ class Tally:
         self._reached[request.number] = start
         self._costs.add(start, request.length)
         if receipt is not None:
+            receipt = with_mark(receipt, request.interrupted)
             self._misses.add(now, request, receipt)
             for miss in receipt.misses:
                 self.series.miss(now, miss.cause, miss.num_tokens)

@@ -22,6 +22,7 @@ MOST_PAGES = 1 << 27  # each takes about a hundred bytes here
 CHUNKS = 1 << 20  # of text that receipts of a replay find again; ids of blocks say what is before them, too
 MOST_BLOCK = MOST_STRIDE = 1 << 20
 MOST_SPEED = 1e9
+USUAL_DOUBLE = 30_000  # tokens; of models of 8B parameters
 ARRIVALS: tuple[Arrivals, ...] = ("trace", "poisson", "at-once")
 HINTS: tuple[Hints, ...] = ("none", "finish", "exact")
 
@@ -86,6 +87,7 @@ class ReplaySettings:
     slow: SlowPace | None = None  # of the coldest tier, if it is a slow one
     receipts: bool = False  # causes of misses; decides nothing
     eviction_cost: EvictionCost = "tokens"  # as in CacheConfig
+    compute_doubles_at: int = USUAL_DOUBLE  # likewise; and what prompts cost is counted by it
     hints: Hints = "none"  # what is said of each request: whose it is, and when its text comes back
 
     def __post_init__(self) -> None:
@@ -150,7 +152,7 @@ class ReplaySettings:
                 raise InputError(say(f"memory of {tiers[0].name}", fact, "give more, or use smaller blocks"))
         return CacheConfig(
             tuple(tiers), self.block_size, groups, self._rows(trace), self._most_tokens(trace), self.max_chunk,
-            eviction=self.eviction, eviction_cost=self.eviction_cost,
+            eviction=self.eviction, eviction_cost=self.eviction_cost, compute_doubles_at=self.compute_doubles_at,
             offload_min_priority=self.offload_min_priority, partial_reuse=self.partial_reuse,
             shadows=self.shadows, receipts=self.receipts, receipt_scopes=self._other_scopes(trace),
             receipt_chunks=CHUNKS if self.receipts and not trace.unit and not trace.lengths_only else 0,
@@ -231,5 +233,6 @@ class ReplaySettings:
             },
             **({} if self.slow is None else {"slow_tier": self.slow.to_json()}),
             **({} if self.eviction_cost == "tokens" else {"eviction_cost": self.eviction_cost}),
+            **({} if self.compute_doubles_at == USUAL_DOUBLE else {"compute_doubles_at": self.compute_doubles_at}),
             **({} if self.hints == "none" else {"hints": self.hints}),
         }

@@ -23,6 +23,8 @@ Rows = list[tuple[str, str]]
 MODELLED = "(modelled)"
 RAN = "hit rate, requests that ran"
 PHASES = ("two-phase", "one at a time")
+NO_DIFFERENCE = "No difference."
+_BROKEN = ("broken_promises", "worst_overshoot_tokens")
 UNSHARED = (
     "The trace has lengths only: what its prompts have in common is not known, so the hit rate says nothing about "
     "reuse. Times, loads and memory are those of prompts that share nothing."
@@ -246,14 +248,20 @@ def comparison(together: Json, one_by_one: Json) -> list[tuple[str, str, str]]:
 def gained(together: Json, one_by_one: Json) -> str:
     """The difference, in one sentence."""
     more = _computed(one_by_one) - _computed(together)
-    kept = "no promise" if not together["broken_promises"] else f"{count_text(together['broken_promises'])} promises"
+    if not more and all(together.get(name) == one_by_one.get(name) for name in _BROKEN):
+        return NO_DIFFERENCE
     reuse = f"computed {count_text(abs(more))} {'fewer' if more > 0 else 'more'} prompt tokens"
     if not more:
         reuse = "computed as many prompt tokens"
-    return (
-        f"Two-phase admission broke {kept}, one at a time broke {count_text(one_by_one['broken_promises'])} "
-        f"(worst by {count_text(one_by_one['worst_overshoot_tokens'])} tokens). Two-phase {reuse}."
-    )
+    return f"Two-phase admission {_broke(together)}, one at a time {_broke(one_by_one)}. Two-phase {reuse}."
+
+
+def _broke(result: Json) -> str:
+    count = result["broken_promises"]
+    if not count:
+        return "broke no promise"
+    worst = f"worst by {count_text(result['worst_overshoot_tokens'])} tokens"
+    return f"broke {count_text(count)} promise{'s' if count > 1 else ''} ({worst})"
 
 
 def _computed(result: Json) -> int:

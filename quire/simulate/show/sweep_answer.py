@@ -121,8 +121,8 @@ def _of_order(ran: Sequence[Point]) -> str:
     if not pairs:
         return ""
     less, more = max(pairs, key=lambda pair: abs(_rate(pair[1]) - _rate(pair[0])))
-    sizes = ", ".join(f"{name} {bytes_text(size)}" for name, size in memory_of(more.settings).items())
-    return f"The adaptive order instead of lru {_brings(less, more)}, at most (with {sizes})."
+    change = _brings(less, more)
+    return f"The adaptive order instead of lru {change}{_with_memory(change, more, len(pairs))}."
 
 
 def _of_hints(ran: Sequence[Point], kind: str) -> str:
@@ -139,9 +139,17 @@ def _of_hints(ran: Sequence[Point], kind: str) -> str:
     less, more = max(pairs, key=lambda pair: abs(_rate(pair[1]) - _rate(pair[0])))
     what = "Sessions and finish reasons as hints" if kind == "finish" else "Hints that know the trace's future"
     cost = 1 - more.result["compute_cost"] / max(less.result["compute_cost"], 1)
-    sizes = ", ".join(f"{name} {bytes_text(size)}" for name, size in memory_of(more.settings).items())
     computed = f", {share_text(abs(cost))} {'less' if cost > 0 else 'more'} computing"
-    return f"{what}: {_brings(less, more)}{computed if abs(cost) >= LEAST_POINTS else ''}, at most (with {sizes})."
+    change = f"{_brings(less, more)}{computed if abs(cost) >= LEAST_POINTS else ''}"
+    return f"{what}: {change}{_with_memory(change, more, len(pairs))}."
+
+
+def _with_memory(change: str, point: Point, pairs: int) -> str:
+    """Where a change is largest; where there is none, nothing."""
+    if change == _NO_CHANGE:
+        return ""
+    sizes = ", ".join(f"{name} {bytes_text(size)}" for name, size in memory_of(point.settings).items())
+    return f"{', at most' if pairs > 1 and _NO_CHANGE not in change else ''} (with {sizes})"
 
 
 def _pairs(

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.lasting import LastingChanges, LastingPages
 from quire.tiers.disk.calls.disk_watch import DiskWatch, WatchedFiles
-from quire.tiers.disk.calls.files import NO_ROOM, REAL_FILES, Files, RealFiles, make_folder, reason
+from quire.tiers.disk.calls.files import NO_ROOM, REAL_FILES, Files, RealFiles, make_folder
 from quire.tiers.disk.calls.opening import open_within
-from quire.tiers.disk.calls.owner import FolderLock, model_folder
+from quire.tiers.disk.calls.owner import model_folder
 from quire.tiers.disk.log.frames import ManifestHead
 from quire.tiers.disk.log.manifest import EMPTY, NEW_NAME, Manifest
 from quire.tiers.disk.log.manifest_contents import Contents, only
@@ -35,7 +35,7 @@ from quire.tiers.disk.pages.tier import DiskIO, DiskTier
 from quire.tiers.disk.ranks.rank import DiskRank
 from quire.tiers.disk.ranks.ranked_tier import RankedTier
 from quire.tiers.disk.space import DiskLimits, check_slots_index, check_space, slots_once
-from quire.tiers.process import check_process
+from quire.tiers.process import FolderLock, check_process, reason
 
 _log = logging.getLogger("quire.tiers")
 VERIFY_AT_ONCE = 1024  # pages

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, StateError, say
-from quire.tiers.disk.calls.files import FOLDER_MODE, READ_ONLY_FILES, REAL_FILES, reason
-from quire.tiers.disk.calls.owner import LOCK_NAME, FolderLock
+from quire.tiers.disk.calls.files import FOLDER_MODE, READ_ONLY_FILES, REAL_FILES
 from quire.tiers.disk.calls.workers import DiskJob
 from quire.tiers.disk.log.frames import ManifestHead
 from quire.tiers.disk.log.manifest import NEW_NAME, Manifest
@@ -27,6 +26,7 @@ from quire.tiers.disk.log.read_manifest import NAME, ReadManifest, read_manifest
 from quire.tiers.disk.pages.slots import WRONG, Failed, SlotFile, page_file
 from quire.tiers.disk.ranks.rank import rank_folders
 from quire.tiers.disk.ranks.ranked_tier import whole_sums
+from quire.tiers.process import LOCK_NAME, FolderLock, reason
 
 Tick = Callable[[int, int], None]  # pages looked at, of how many
 AT_ONCE = 4096  # pages whose results are kept at a time

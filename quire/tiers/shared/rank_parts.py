@@ -214,7 +214,9 @@ class Ranks:
                     _log.warning("rank %d of a shared cache: %s", nth, text)
                 self._logged[nth] = text
 
-        others = [Thread(target=ask, args=(nth,), daemon=True) for nth in range(1, len(self._ranks))]
+        others = [
+            Thread(target=ask, args=(nth,), name=f"quire-rank-{nth}", daemon=True) for nth in range(1, len(self._ranks))
+        ]
         for thread in others:
             thread.start()
         ask(0)

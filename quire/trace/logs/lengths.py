@@ -34,7 +34,9 @@ class LengthLog:
         names = _cells(text)
         columns = column(names, INPUT_COLUMNS), column(names, OUTPUT_COLUMNS)
         if columns[0] is None or columns[1] is None:
-            raise Wrong("it is neither a JSON object nor the header of a table with lengths", CURE)
+            raise Wrong(
+                "it is neither a JSON object nor the header of a table with lengths", f"{CURE}; plain text is not read"
+            )
         self._columns = names, columns[0], columns[1]
 
     def read_row(self, text: bytes) -> TraceRecord:

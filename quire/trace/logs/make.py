@@ -21,12 +21,13 @@ from quire.trace.logs.session_lines import LineFormat, read_lines
 from quire.trace.logs.sessions import TRACELAB, WEKA, Begin, Read, SessionMix, as_recorded, begins
 from quire.trace.logs.tracelab import TraceLabRounds
 from quire.trace.logs.weka import files_of, read_weka
-from quire.trace.prompts.arrival_times import ArrivalTimes
+from quire.trace.prompts.arrival_times import ArrivalTimes, check_rate
 from quire.trace.prompts.fields import INPUT_COUNTS, Fields, body_of, count_of
 from quire.trace.prompts.log_lines import LONGEST_LOG_LINE, read_object, take_ids
 from quire.trace.prompts.prompt_tokenizer import PromptTokenizer
 from quire.trace.prompts.request_log import RequestLog
 from quire.trace.read.lines import LONGEST, LineReader, TraceError, Wrong
+from quire.trace.read.not_a_trace import session_cure
 from quire.trace.read.streams import STDIN, BrokenStream, open_lines
 from quire.trace.record.block_ids import TraceKey
 from quire.trace.record.trace_writer import TraceRecord, TraceWriter, iso_text
@@ -56,8 +57,7 @@ class MakeOptions:
         for name, value, most in (("block_size", self.block_size, LONGEST), ("limit", self.limit, 1 << 62)):
             if value is not None and not 1 <= value <= most:
                 raise InputError(say(f"--{name.replace('_', '-')} {value}", "it is out of range", f"give 1 to {most}"))
-        if self.rate is not None and not 0 < self.rate < float("inf"):
-            raise InputError(say(f"--rate {self.rate}", "it is not a rate", "give requests per second, above 0"))
+        check_rate(self.rate)
 
 
 @dataclass(slots=True)
@@ -279,4 +279,5 @@ def _kind(fields: Fields) -> str:
         return REQUESTS
     if count_of(fields, INPUT_COUNTS) is not None:
         return LENGTHS
-    raise Wrong("it has no messages, no prompt, no lengths and no hash ids", "see docs/trace.md for the forms")
+    cure = session_cure(fields) or "see docs/trace.md for the forms"
+    raise Wrong("it has no messages, no prompt, no lengths and no hash ids", cure)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from quire.core.records.identity import Scope
-from quire.trace.logs.interruptions import PromptInterruptions
 from quire.trace.prompts.fields import Fields
 from quire.trace.prompts.prompt_maker import MadePrompt, PromptMaker
 from quire.trace.prompts.prompt_tokenizer import PromptTokenizer
 from quire.trace.prompts.request_log import RequestLog
 from quire.trace.read.lines import LONGEST, MOST_BLOCKS
 from quire.trace.record.block_ids import TraceKey
+from quire.trace.record.interruptions import PromptInterruptions
 from quire.trace.record.trace_writer import TraceRecord
 from quire.trace.units import Int32
 
@@ -58,7 +58,7 @@ class RequestMaker:
         self.counts["tokens"] += len(tokens)
         if len(self._scopes) < MOST_SCOPES:
             self._scopes.add(scope.key)
-        interrupted = self._interruptions.add(tokens)
+        interrupted = self._interruptions.add(tokens, scope)
         ids = self._key.hash_ids(tokens, self._size, scope)
         name = None if scope == PLAIN else self._key.scope_id(scope)
         session = None if one.logged.session is None else self._key.session_id(one.logged.session, scope)

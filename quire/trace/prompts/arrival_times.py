@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from quire.core.records.errors import InputError, say
 from quire.trace.prompts.fields import Fields, at
 from quire.trace.read.lines import LATEST, Wrong
 from quire.trace.units import shown
@@ -23,6 +24,12 @@ NAMES = (
 PLACES = ("", "request", "body", "metadata", "response", "response.body")
 UNITS = {"s": 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}  # in milliseconds
 SINCE_EPOCH = {"s": (1e8, 1e11), "ms": (1e11, 1e14), "us": (1e14, 1e17), "ns": (1e17, 1e20)}  # 1973 to 5138
+
+
+def check_rate(rate: float | None) -> None:
+    """Requests per second that stand for missing times."""
+    if rate is not None and not 0 < rate < math.inf:
+        raise InputError(say(f"--rate {rate}", "it is not a rate", "give requests per second, above 0"))
 
 
 class ArrivalTimes:

@@ -10,6 +10,7 @@ from typing import Any
 
 Fields = dict[str, Any]
 BODIES = ("", "body", "request", "request.body", "request_body", "params", "kwargs")
+PROMPTS = ("prompt_token_ids", "messages", "prompt")
 ANSWERS = ("response", "response.body", "response_body", "", "output", "result")
 ANSWER_TEXTS = ("completion", "answer", "output", "response", "generated_text", "text")
 INPUT_COUNTS = ("prompt_tokens", "input_tokens", "input_length", "context_tokens", "num_prompt_tokens")
@@ -39,7 +40,7 @@ def body_of(fields: Fields) -> Fields | None:
     """The request as it was sent: messages, a prompt, or an input."""
     for place in BODIES:
         inner = at(fields, place)
-        if isinstance(inner, dict) and any(inner.get(name) is not None for name in ("messages", "prompt")):
+        if isinstance(inner, dict) and any(inner.get(name) is not None for name in PROMPTS):
             return inner
     for place in BODIES:
         inner = at(fields, place)

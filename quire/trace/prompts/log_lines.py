@@ -9,13 +9,14 @@ import warnings
 import numpy as np
 
 from quire.trace.prompts.fields import Fields
-from quire.trace.read.lines import Wrong, is_table
+from quire.trace.read.lines import Wrong
+from quire.trace.read.not_a_trace import is_table
 from quire.trace.units import Int32
 
 LONGEST_LOG_LINE = 1 << 25  # bytes
 LEAST = 512  # bytes of ids: fewer are left to JSON
 NUMBERS = b"0123456789, "
-_PROMPT = re.compile(rb'(?<!\\)"prompt"\s*:\s*\[')
+_PROMPT = re.compile(rb'(?<!\\)"prompt(?:_token_ids)?"\s*:\s*\[')
 
 
 def take_ids(text: bytes) -> tuple[bytes, Int32 | None]:
@@ -50,7 +51,8 @@ def read_object(text: bytes) -> Fields:
             raise Wrong("it is a table of lengths (CSV), without prompts", cure) from None
         if type(error) is ValueError:  # of Python's own limit
             raise Wrong("it has a number of thousands of digits", "write numbers that are times or token ids") from None
-        raise Wrong(f"it is not JSON ({type(error).__name__})", "write one JSON object per line") from None
+        cure = "write one JSON object per line, as for quire trace make (docs/trace.md); plain text is not read"
+        raise Wrong(f"it is not JSON ({type(error).__name__})", cure) from None
     if not isinstance(fields, dict):
         raise Wrong("it is not a JSON object", "write one JSON object per line")
     return fields

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quire.trace.prompts.fields import Fields
+from quire.trace.prompts.fields import Fields, at
 from quire.trace.prompts.log_lines import LONGEST_LOG_LINE, read_object, take_ids
 from quire.trace.prompts.logged_prompts import LogFile
 from quire.trace.prompts.prompt_maker import MadePrompt, PromptMaker
@@ -36,13 +36,26 @@ def _message_in(talk: Talk, text: str, token: int, tokenizer: PromptTokenizer) -
     begins = tokenizer.token_begins(text)
     if not begins:
         return None
-    character = begins[min(token, len(begins) - 1)]
+    return message_with(text, talk.messages, begins[min(token, len(begins) - 1)])
+
+
+def message_with(text: str, messages: object, character: int) -> str | None:
+    """The message that a character of a template's text is of; None where there are no messages."""
+    if not isinstance(messages, list) or not messages:
+        return None
     named, end = "before the first message", 0
-    for number, message in enumerate(talk.messages):
-        content = message["content"].strip()
+    for number, message in enumerate(messages):
+        content = _content_of(message).strip()
         begin = text.find(content, end)
         if begin < 0 or begin > character:
             break
         end = begin + len(content)
-        named = f"{'in' if character < end else 'behind'} message {number} ({message['role']})"
+        named = f"{'in' if character < end else 'behind'} message {number} ({at(message, 'role')})"
     return named
+
+
+def _content_of(message: object) -> str:
+    content = at(message, "content")
+    if isinstance(content, list):  # of parts: the first with text
+        content = next((at(part, "text") for part in content if isinstance(at(part, "text"), str)), "")
+    return content if isinstance(content, str) else ""

@@ -107,6 +107,8 @@ def _named(value: Any) -> str | None:
 
 
 def _prompts(body: Fields) -> list[str | list[int] | Int32 | Talk]:
+    if body.get("prompt_token_ids") is not None:  # what became of it, so no tokenizer is needed
+        return _plain(body["prompt_token_ids"])
     if body.get("messages") is not None:
         return [_talk(body["messages"], body)]
     if body.get("prompt") is not None:

@@ -1,13 +1,13 @@
 """TemplateFile: prompts that a Jinja template makes of example data, one example per line. Runs no code but Jinja's.
 
 Each example is filled in at another time (`strftime_now`, as chat templates call it, and `now`), so that what depends
-on the clock shows.
+on the clock shows. How often requests come is what `rate` says: examples have no times of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from quire.core.records.errors import InputError, MissingExtra, install_line, say
-from quire.trace.prompts.fields import Fields
+from quire.trace.prompts.fields import Fields, name_of
 from quire.trace.prompts.log_lines import LONGEST_LOG_LINE, read_object
-from quire.trace.prompts.logged_prompts import LoggedPrompt
+from quire.trace.prompts.logged_prompts import KEPT_ERRORS, LoggedPrompt, LogOptions
+from quire.trace.prompts.message_places import message_with
 from quire.trace.prompts.prompt_tokenizer import PromptTokenizer
 from quire.trace.read.lines import TraceError, Wrong
 from quire.trace.read.streams import open_lines
@@ -35,42 +36,67 @@ class TemplateFile:
 
     path: str
     data: str
-    tokenizer_folder: str | None
+    options: LogOptions  # of them the tokenizer, the rate, the name field, the limit, and skip_bad
     again: bool = True  # it can be read a second time
-    has_times: bool = False
+    skipped: list[TraceError] = field(default_factory=list)
+    num_skipped: int = 0
     _opened: PromptTokenizer | None = None
+
+    @property
+    def has_times(self) -> bool:
+        """Whether it is known how often requests come."""
+        return self.options.rate is not None
 
     def prompts(self) -> Iterator[LoggedPrompt]:
         """One for each example."""
-        for number, text in self._texts():
+        every = 1.0 / (self.options.rate or 1.0)
+        names = () if self.options.name_field is None else (self.options.name_field,)
+        for count, (number, example, text) in enumerate(self._filled(self._note)):
+            if count == self.options.limit:
+                return
             tokens = np.array(self._tokenizer().encode([text], False)[0], np.int32)
-            yield LoggedPrompt(tokens, float(number), line=number)
+            yield LoggedPrompt(tokens, count * every, name=name_of(example, example, names), line=number)
 
     def place_of(self, line: int, token: int) -> str | None:
-        """The line of a prompt's text that a token is in."""
-        text = next((text for number, text in self._texts() if number == line), "")
+        """The message of a prompt that a token is in, and the line of its text."""
+        found = ((example, text) for number, example, text in self._filled(lambda _: None) if number == line)
+        example, text = next(found, ({}, ""))
         begins = self._tokenizer().token_begins(text)
         if not begins:
             return None
-        return f"in line {text.count(chr(10), 0, begins[min(token, len(begins) - 1)]) + 1} of what the template makes"
+        character = begins[min(token, len(begins) - 1)]
+        of_text = f"in line {text.count(chr(10), 0, character) + 1} of what the template makes"
+        message = message_with(text, example.get("messages"), character)
+        return of_text if message is None else f"{message}, {of_text}"
 
-    def _texts(self) -> Iterator[tuple[int, str]]:
+    def _note(self, wrong: TraceError) -> None:
+        self.num_skipped += 1
+        if len(self.skipped) < KEPT_ERRORS:
+            self.skipped.append(wrong)
+
+    def _filled(self, note: Callable[[TraceError], None]) -> Iterator[tuple[int, Fields, str]]:
+        """By line: the example, and the text that is made of it."""
         fill = _opened_template(self.path)
         with open_lines(self.data, LONGEST_LOG_LINE) as lines:
             for number, line in enumerate(lines, 1):
                 if not line.strip():
                     continue
                 try:
-                    yield number, fill(read_object(line), FIRST_TIME + (number - 1) * BETWEEN)
+                    example = read_object(line)
+                    yield number, example, fill(example, FIRST_TIME + (number - 1) * BETWEEN)
                 except Wrong as wrong:
-                    raise TraceError(Path(self.data).name, number, *wrong.args) from None
+                    error = TraceError(Path(self.data).name, number, *wrong.args)
+                    if not self.options.skip_bad:
+                        raise error from None
+                    note(error)
 
     def _tokenizer(self) -> PromptTokenizer:
         if self._opened is None:
-            if self.tokenizer_folder is None:
+            folder = self.options.tokenizer
+            if folder is None:
                 fact = "it makes text, and no tokenizer was named"
                 raise InputError(say(f"template {self.path!r}", fact, "pass --tokenizer FOLDER, that of the model"))
-            self._opened = PromptTokenizer(self.tokenizer_folder)
+            self._opened = PromptTokenizer(folder)
         return self._opened
 
 

@@ -11,7 +11,6 @@ A line may carry what `quire trace` says of the whole file: {"quire": {"trace": 
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,7 +18,9 @@ from quire.core.records.errors import InputError, QuireError, say
 from quire.core.records.hint_words import BACKS, Back
 from quire.core.records.identity import Scope
 from quire.core.records.retain import RetainRange, Retention
-from quire.trace.record.trace_writer import FIELD, VERSION, Interruption, is_reason
+from quire.trace.read.not_a_trace import PLAIN as PLAIN_LOG
+from quire.trace.read.not_a_trace import TABLE, is_table, other_kind
+from quire.trace.record.trace_writer import FIELD, MOST_PIECES, VERSION, Interruption, is_reason
 from quire.trace.units import cut, shown
 
 LONGEST = 1 << 24  # tokens of one prompt or answer
@@ -29,10 +30,6 @@ LATEST = 1e15  # ms: when a request may come
 MOONCAKE_BLOCK = 512  # tokens per hash id, unless the trace or the caller says
 LONGEST_ID = 200  # characters
 PLAIN = Scope()
-LONGEST_HEADER = 4096  # bytes
-_NAME = re.compile(rb'"?[A-Za-z_][\w ./()-]*"?')
-FROM_TABLE = "make a trace of it first: quire trace make LOG -o TRACE (docs/trace.md)"
-FROM_LOG = "make a trace of it first: quire trace make LOG -o TRACE --tokenizer FOLDER (docs/trace.md)"
 _SCOPE = ("lora", "salt", "epoch")
 _FIELDS = {
     "time_ms", "prompt", "output_tokens", "scope", "priority", "retain", "reuse", "id", "session", "finish",
@@ -184,18 +181,12 @@ def _version(value: Any) -> int:
     return value
 
 
-def is_table(text: bytes) -> bool:
-    """Whether a line is like the header of a table: names with commas between them."""
-    names = text.removeprefix(b"\xef\xbb\xbf").split(b",") if len(text) <= LONGEST_HEADER else []
-    return len(names) > 1 and all(_NAME.fullmatch(name.strip()) for name in names)
-
-
 def _object(text: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
         if is_table(text):
-            raise Wrong("it is a table of lengths (CSV), and not yet a trace", FROM_TABLE) from None
+            raise Wrong(TABLE, PLAIN_LOG) from None
         cure = "write one JSON object per line: a request of a trace, or one with its text for `quire trace make`"
         raise Wrong(f"it is not JSON ({str(error)[:80]})", f"{cure}; logs of plain text are not read") from None
     if not isinstance(fields, dict):
@@ -204,22 +195,13 @@ def _object(text: bytes) -> dict[str, Any]:
 
 
 def _kind(fields: dict[str, Any]) -> Literal["mooncake", "quire"]:
+    if (other := other_kind(fields)) is not None:
+        raise Wrong(*other)
     if "prompt" not in fields and ("hash_ids" in fields or "input_length" in fields):
         return "mooncake"
-    if any(_is_logged(body) for body in (fields, *fields.values())):
-        raise Wrong("it is a logged request, with its text, and not yet a trace", FROM_LOG)
     if "prompt" in fields:
         return "quire"
     raise Wrong("it has neither 'hash_ids' nor 'prompt'", "see the two formats in docs/replay.md")
-
-
-def _is_logged(body: Any) -> bool:
-    """A request as a client sent it, the line itself or a part of it: with messages, or a prompt that is text."""
-    if not isinstance(body, dict):
-        return False
-    prompt = body.get("prompt")
-    first = prompt[0] if isinstance(prompt, list) and prompt else prompt
-    return "messages" in body or isinstance(first, str) or isinstance(body.get("input"), str)
 
 
 def _field(fields: dict[str, Any], name: str) -> Any:
@@ -297,9 +279,10 @@ def _interrupted(fields: dict[str, Any]) -> Interruption | None:
     value = fields.get("interrupted")
     if value is None:
         return None
-    if not isinstance(value, list) or len(value) != 3:
-        raise Wrong(f"interrupted is {_short(value)}", "give [token, tokens, equal tokens after it]")
-    return Interruption(*(_count("a number of interrupted", number, 0) for number in value))
+    if not isinstance(value, list) or not 3 <= len(value) <= 1 + 2 * MOST_PIECES or len(value) % 2 == 0:
+        raise Wrong(f"interrupted is {_short(value)}", "give [token, tokens, equal tokens after it, tokens, equal ...]")
+    position, width, equal, *more = (_count("a number of interrupted", number, 0) for number in value)
+    return Interruption(position, width, equal, tuple(more))
 
 
 def _priority(fields: dict[str, Any]) -> int:

@@ -18,18 +18,17 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread, current_thread
 from typing import NamedTuple
 
-from quire.core.content.content_index import LEAST_EQUAL, ContentIndex, name_text
 from quire.core.records.errors import InputError, say, without_words
 from quire.core.records.hint_words import Back
 from quire.core.records.identity import Scope, Words
 from quire.core.records.request import PLAIN, Int32
 from quire.trace.record.block_ids import TraceKey
+from quire.trace.record.interruptions import PromptInterruptions
 from quire.trace.record.output_file import OutputFile, pack_gzip
-from quire.trace.record.trace_writer import Interruption, TraceRecord, TraceWriter, is_reason, iso_text
+from quire.trace.record.trace_writer import TraceRecord, TraceWriter, is_reason, iso_text
 
 MOST_TOKENS = 1 << 24  # that may wait: 64 MiB
 MOST_HELD = 1 << 12  # records that wait for an earlier one to end
-CHUNKS = 1 << 20  # of prompts, about 8 million tokens, among which interruptions are looked for: 16 MiB
 IDLE = 1.0  # seconds without a request, after which others can read what was written
 _log = logging.getLogger("quire.trace")
 
@@ -73,7 +72,7 @@ class TraceRecorder:
         self._began, self._start = time.time() * 1000, clock()
         header = {"block_size": block_size, "from": "recording", "began": iso_text(self._began)}
         self._writer = TraceWriter(self._file.write, {**header, "key": self._key.fingerprint})
-        self._content = ContentIndex(CHUNKS)  # of the thread
+        self._interruptions = PromptInterruptions()  # of the thread
         self._queue: SimpleQueue[_Served | int | None] = SimpleQueue()  # an int: that number never comes
         self._lock = Lock()
         self._numbers = self._waiting = 0
@@ -98,6 +97,11 @@ class TraceRecorder:
     def is_open(self) -> bool:
         """Whether it still records."""
         return not self._closed and self.error is None
+
+    @property
+    def stopped(self) -> str:
+        """Why it records nothing any more, though it is open; empty: it does."""
+        return self.error or ("its thread has ended" if self.is_open and not self._thread.is_alive() else "")
 
     def arrive(self) -> ArrivedRequest:
         """A request has come; `add` or `forget` says what became of it."""
@@ -183,17 +187,8 @@ class TraceRecorder:
         session = None if item.session is None else self._key.session_id(item.session, item.scope)
         finish = item.finish if is_reason(item.finish) else None
         size = len(item.tokens)
-        mark = self._interruption(item) if size and item.words is None else None
+        mark = self._interruptions.add(item.tokens, item.scope) if item.words is None else None
         return TraceRecord(item.arrived.time_ms, size, item.output, ids, scope, session, finish, mark, item.back)
-
-    def _interruption(self, item: _Served) -> Interruption | None:
-        """Where its text parts from what was here and is equal again, to a chunk; the longest such run counts."""
-        text = name_text(item.tokens, item.scope.key)
-        known, runs = self._content.find(text)
-        self._content.add(text)
-        behind = [(stop - max(start, known), max(start, known)) for start, stop in runs if stop > known]
-        length, start = max(behind, default=(0, 0))
-        return Interruption(known, start - known, length) if length >= LEAST_EQUAL else None
 
     def _write(self, record: TraceRecord | None) -> None:
         if record is None:

@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from quire.core.records.hint_words import Back
@@ -22,14 +23,30 @@ from quire.core.records.hint_words import Back
 VERSION = 2  # of the field "quire"
 FIELD = "quire"
 LONGEST_REASON = 40  # characters
+MOST_PIECES = 64  # of a prompt, that were here behind something else
 
 
 class Interruption(NamedTuple):
-    """Where a prompt stops being equal to an earlier one, for a few tokens only: many equal ones follow."""
+    """Where a prompt stops being equal to any before it, how many tokens follow, and how many that were here after all.
+
+    `more` goes on from there: again tokens that were not here, and tokens that were.
+    """
 
     position: int
     width: int
     equal_after: int
+    more: tuple[int, ...] = ()
+
+    @property
+    def pieces(self) -> list[tuple[int, int]]:
+        """[start, stop) of each piece that was here."""
+        ends = list(accumulate((self.position, self.width, self.equal_after, *self.more)))
+        return list(zip(ends[1::2], ends[2::2], strict=True))
+
+    @property
+    def numbers(self) -> list[int]:
+        """As a line has it."""
+        return [self.position, self.width, self.equal_after, *self.more]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +71,9 @@ class TraceRecord:
             "output_length": self.output_length,
             "hash_ids": self.hash_ids,
         }
-        known = ((name, getattr(self, name)) for name in ("scope", "session", "finish", "back", "interrupted"))
-        return fields | {name: value for name, value in known if value is not None}
+        known = ((name, getattr(self, name)) for name in ("scope", "session", "finish", "back"))
+        fields |= {name: value for name, value in known if value is not None}
+        return fields if self.interrupted is None else fields | {"interrupted": self.interrupted.numbers}
 
 
 def is_reason(finish: object) -> bool:

@@ -27,6 +27,7 @@ class TraceStats:
         self.inputs, self.outputs, self.shared, self.gaps = Histogram(), Histogram(), Histogram(), Histogram()
         self.counts: Counter[str] = Counter()
         self.first_blocks: Counter[int] = Counter()
+        self.parted: Counter[int] = Counter()  # where prompts were interrupted, by their marks
         self.scopes: set[int] = set()
         self.unit: int | None = None  # tokens per block; None: the trace has none of its own
         self.said: dict[str, Any] = {}  # by the trace, of itself
@@ -48,12 +49,35 @@ class TraceStats:
         self.counts["shorter than a block"] += self.unit is not None and line.length < self.unit
         reused = self.seen.add(ids, sizes, line.time, line.output)
         self.shared.add(reused.tokens)
+        self._note_mark(line, reused.tokens)
         self.counts["share something"] += reused.blocks > 0
         for share in SHARES:
             self.counts[f"share {share}"] += reused.tokens >= share * line.length
         self.counts["repeated"] += reused.blocks == len(ids)
         if reused.turn_gap is not None and reused.blocks < len(ids):
             self.gaps.add(round(reused.turn_gap * 1000))
+
+    def _note_mark(self, line: TraceLine, shared: int) -> None:
+        """What the trace's maker saw of the text that no earlier prompt begins with."""
+        mark = line.interrupted
+        if mark is None:
+            return
+        tokens = sum(max(0, min(stop, line.length) - max(start, shared)) for start, stop in mark.pieces)
+        if tokens:
+            self.counts["interrupted"] += 1
+            self.counts["interrupted tokens"] += tokens
+            if len(self.parted) < MOST_NAMES or mark.position in self.parted:
+                self.parted[mark.position] += 1
+
+    def _interrupted(self) -> dict[str, Any] | None:
+        """Of prompts with marks: what was forgotten by then has none, so tokens are at least so many."""
+        if not self.parted:
+            return None
+        token, count = self.parted.most_common(1)[0]
+        tokens = self.counts["interrupted tokens"]
+        share = round(tokens / max(self.seen.asked, 1), 5)
+        at = {"token": token, "requests": count}
+        return {"requests": self.counts["interrupted"], "tokens": tokens, "share": share, "most_at": at}
 
     def to_json(self) -> dict[str, Any]:
         """Everything counted."""
@@ -79,6 +103,7 @@ class TraceStats:
             "input_tokens": self.inputs.to_json(),
             "output_tokens": self.outputs.to_json(),
             "sharing": sharing,
+            "interrupted": self._interrupted(),  # None: no line says so
             "turns": {"requests": self.gaps.count, "seconds_between": self.gaps.to_json(0.001)},
             "reuse": self.seen.to_json(),
             "skipped_lines": self.counts["bad"],

@@ -11,7 +11,7 @@ const put = (id, text) => {
 
 // Numbers of the history, by name.
 const NAMES = ["time", "running", "waiting", "used", "tokens", "reused", "reused_full", "reused_partial", "missed", "grown",
-  "onboarded", "offloaded", "copied", "dropped", "demoted", "copied_down", "prefetched"];
+  "onboarded", "offloaded", "copied", "dropped", "demoted", "copied_down", "prefetched", "reused_pending"];
 const AT = Object.fromEntries(NAMES.map((name, at) => [name, at]));
 const column = (history, name) => history.map((row) => row[AT[name]]);
 
@@ -50,7 +50,8 @@ export function showTiles(snapshot, history) {
   put("hit", percent(part, whole));
   put("hit-note", whole ? `of ${short(whole)} ${reuse.tokens ? "prompt tokens" : "blocks of prompts"} came out of the cache` : "no prompt has come yet");
   put("saved", short(reuse.tokens ? reuse.reused : found * snapshot.block));
-  put("saved-note", "prompt tokens that were reused, not computed");
+  const early = pages.reused_pending ? `; ${percent(pages.reused_pending, found)} of their pages while a step computed them` : "";
+  put("saved-note", `prompt tokens that were reused, not computed${early}`);
   const [busy, cached] = [of(1, 2, 3, 6), of(4, 5)];
   put("full", percent(busy, slots));
   put("full-note", `of ${short(slots)} pages in use; ${short(cached)} hold what is cached, ${short(of(0))} are free`);

@@ -155,15 +155,19 @@ def test_a_cache_that_makes_no_sense_is_refused(values: dict[str, Any], said: st
 
 @pytest.mark.parametrize(
     ("other", "order"),
-    [({}, "adaptive"), ({"window": 40}, "lru"), ({"snapshot_every": 16}, "lru"), ({"cross": True}, "lru")],
-)
+    [
+        ({}, "adaptive"), ({"window": 40}, "lru"), ({"snapshot_every": 16}, "lru"), ({"cross": True}, "lru"),
+        ({"window": 40, "pool": "kv"}, "adaptive"), ({"snapshot_every": 16, "pool": "kv"}, "adaptive"),
+    ],
+)  # fmt: skip
 def test_the_order_of_eviction_is_chosen_by_the_groups(other: dict[str, Any], order: str) -> None:
-    groups = (FULL, LayerGroup("other", **other))
+    groups = (replace(FULL, pool=other.get("pool")), LayerGroup("other", **other))
     assert CacheConfig(DEVICE, 4, groups).order == order
     assert CacheConfig(DEVICE, 4, groups, eviction="release_order").order == "release_order"
     auto, chosen = CacheConfig(DEVICE, 4, groups), CacheConfig(DEVICE, 4, groups, eviction="adaptive")
     assert [replace(one, groups=(FULL,)).order for one in (auto, chosen)] == ["adaptive", "adaptive"]
-    window = (LayerGroup(window=8),)
-    assert [replace(one, groups=window).order for one in (auto, chosen)] == ["lru", "adaptive"]
+    window, states = (LayerGroup(window=8),), (LayerGroup(snapshot_every=8),)
+    assert [replace(auto, groups=alone).order for alone in (window, states)] == ["adaptive", "lru"]
+    assert [replace(chosen, groups=alone).order for alone in (window, states)] == ["adaptive", "adaptive"]
     assert (auto.eviction, chosen.eviction) == ("auto", "adaptive") and "eviction='auto'" in repr(auto)
     assert (Cache(auto)._setup.store.dump().groups[0].cells is not None) == (order == "adaptive")

@@ -165,7 +165,7 @@ def test_cancelled_before_the_launch_sharers_go_first(store: StoreName) -> None:
     assert cache.num_free() == 32 and cache.num_sequences == 0
 
 
-def test_a_step_that_fails_takes_sharers_of_its_own_batch(store: StoreName) -> None:
+def test_sharers_of_a_step_that_fails_go_back_in_its_own_batch(store: StoreName) -> None:
     cache = sharing(store)
     one, two = twins(cache)
     told = cache.fail(cache.launch())
@@ -192,7 +192,7 @@ def test_a_sharer_that_computes_less_keeps_what_the_other_computed(store: StoreN
     assert (one.computed, one.ran, two.computed, two.ran) == (9, 9, 8, 8)
 
 
-def test_an_owner_whose_page_is_lost_before_the_launch_loses_its_sharers(store: StoreName) -> None:
+def test_sharers_of_an_owner_whose_page_is_lost_before_the_launch_go_back(store: StoreName) -> None:
     cache = sharing(store)
     one, two = twins(cache)
     told = cache.lose(0, [int(one.slots()[0])]).setbacks
@@ -202,7 +202,7 @@ def test_an_owner_whose_page_is_lost_before_the_launch_loses_its_sharers(store: 
     goes_on(cache, two)
 
 
-def test_a_failed_step_before_takes_the_whole_chain(store: StoreName) -> None:
+def test_a_failed_step_before_sets_the_whole_chain_back(store: StoreName) -> None:
     cache = sharing(store)
     one, first = flying(cache, length=12)
     two, three = start(cache, begins("b", 12, 9), begins("c", 12, 9))
@@ -382,3 +382,119 @@ def test_a_sharer_that_has_ended_is_gone_when_its_batch_is_launched(store: Store
     cache.commit(cache.launch())
     check(cache)
     assert two.computed == 21 and cache.num_sequences == 2
+
+
+def under_way(cache: Cache, length: int, done: int, **options: Any) -> Sequence:
+    """A prompt of which a part is computed."""
+    (one,) = start(cache, begins("a", length, **options), max_chunk=done)
+    cache.commit(one)
+    return one
+
+
+def test_a_part_of_a_prompt_under_way_is_shared(store: StoreName) -> None:
+    cache = sharing(store, receipts=True)
+    one = under_way(cache, 101, 48)
+    batch = cache.add_sequence_batch([begins("b", 101)], continuing=[one], token_budget=54)
+    (two,) = batch.sequences
+    assert [(span.start, span.end) for span in batch.spans.values()] == [(48, 101), (100, 101)]
+    check(cache)
+    assert (two.counts().reused_pending, batch.receipts[0].reused) == (13, 100)
+    assert two.pages()[:25].tolist() == one.pages()[:25].tolist() and edges(two) == (48, 101, 101, 104)
+    with pytest.raises(StateError, match="launch what was handed out first"):
+        cache.commit(one)
+    step = cache.launch()
+    check(cache)
+    assert cache.commit(step) == 13
+    check(cache)
+    assert one.computed == two.computed == 101
+    cache.release([one, two])
+    assert found(cache, seq(0, 101)) == 101
+
+
+def test_the_same_while_its_first_part_is_in_flight(store: StoreName) -> None:
+    cache = sharing(store)
+    one, first = flying(cache, length=30, max_chunk=10)
+    batch = cache.add_sequence_batch([begins("b", 30), begins("c", 30)], continuing=[one], max_chunk=15)
+    two, three = batch.sequences
+    assert [(span.start, span.end) for span in batch.spans.values()] == [(10, 25), (24, 30), (28, 30)]
+    check(cache)
+    assert edges(two) == (0, 30, 30, 32) and three.pages()[:7].tolist() == two.pages()[:7].tolist()
+    second = cache.launch()
+    cache.commit(first)
+    check(cache)
+    assert [one.computed, two.computed, three.computed] == [10, 8, 8]
+    cache.commit(second)
+    check(cache)
+    assert [one.computed, two.computed, three.computed] == [25, 30, 30]
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_a_part_that_fails_sets_its_sharers_back(store: StoreName, in_flight: bool) -> None:
+    cache = sharing(store)
+    one, first = flying(cache, length=30, max_chunk=10)
+    if not in_flight:
+        cache.commit(first)
+    (two,) = start(cache, begins("b", 30), continuing=[one])
+    second = cache.launch()
+    told = cache.fail(first if in_flight else second)
+    check(cache)
+    assert two.start == (0 if in_flight else 8)
+    assert [(back.holder, back.start, back.lost) for back in told] == [
+        (one, 0 if in_flight else 10, False), (two, two.start, False),
+    ]  # fmt: skip
+    goes_on(cache, two, one)
+
+
+def test_a_part_offers_what_is_handed_out_of_it_and_the_same_text_alone(store: StoreName) -> None:
+    """Up to 12 of 30: a claim of the whole text goes on there; another text at that place, none of its own pages, a
+    limit before it and a request that reuses nothing find no more than they had."""
+    others = (
+        (begins("b", 30), 12), (begins("b", 8, 9), 8), (begins("b", 30, reuse_limit=8), 8),
+        (begins("b", 30, reuse_limit=11), 8), (begins("b", 30, reuse=False), 0), (begins("b", 30, redo_blocks=1), 8),
+    )  # fmt: skip
+    for request, begin in others:
+        cache = sharing(store)
+        one = under_way(cache, 30, 8)
+        batch = cache.add_sequence_batch([request, begins("c", 0, 9)], continuing=[one], max_chunk=5)
+        assert [span.start for span in batch.spans.values()] == [8, begin, 0]
+        check(cache)
+        cache.commit(cache.launch())
+        check(cache)
+
+
+def test_a_part_of_less_than_a_block_is_not_waited_for(store: StoreName) -> None:
+    cache = sharing(store)
+    one = under_way(cache, 30, 8)
+    with cache.claim([begins("b", 30)]) as claims:
+        kept = list(claims)
+        batch = cache.admit(claims, continuing=[one], max_chunk=3)
+    assert [span.start for span in batch.spans.values()] == [8, 8] and kept[0].start == 8
+    check(cache)
+
+
+def test_a_claim_behind_a_part_is_refused_as_any_other(store: StoreName) -> None:
+    """Its tokens and its slots are counted with what it shares."""
+    cases: tuple[tuple[dict[str, Any], str], ...] = (({"token_budget": 53}, "tokens"), ({}, "slots"))
+    for options, reason in cases:
+        cache = sharing(store, slots=32 if options else 26)
+        one = under_way(cache, 101, 48)
+        batch = cache.add_sequence_batch([begins("b", 101), begins("c", 101)], continuing=[one], **options)
+        check(cache)
+        assert [sequence.id for sequence in batch.sequences] == []
+        assert [(refusal.request.id, refusal.reason) for refusal in batch.refused] == [("b", reason), ("c", "order")]
+        cache.commit(one)
+        check(cache)
+        assert one.computed == 101
+
+
+def test_a_part_of_a_window_is_shared_too(store: StoreName) -> None:
+    cache = hybrid(store, WINDOW, (32, 32), share_pending=True, max_chunk=12)
+    (one,) = start(cache, begins("a", 41))
+    cache.commit(one)
+    batch = cache.add_sequence_batch([begins("b", 41)], continuing=[one])
+    (two,) = batch.sequences
+    check(cache)
+    assert (two.start, two.counts(1).reused_pending, two.counts(0).reused_pending) == (24, 2, 3)
+    cache.commit(cache.launch())
+    check(cache)
+    assert (one.computed, two.computed) == (24, 36)

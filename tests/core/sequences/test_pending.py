@@ -125,7 +125,7 @@ def test_chunks_in_flight_land_one_after_the_other(store: StoreName) -> None:
     goes_on(cache, two, three)
 
 
-def test_a_step_that_fails_takes_its_sharers_with_it(store: StoreName) -> None:
+def test_sharers_of_a_step_that_fails_go_back_with_its_owner(store: StoreName) -> None:
     cache = sharing(store)
     one, first = flying(cache, length=20, max_chunk=8)
     cache.add_sequence_batch([], max_chunk=8, continuing=[one])
@@ -147,7 +147,7 @@ def test_a_step_that_fails_takes_its_sharers_with_it(store: StoreName) -> None:
     assert (cache.num_free(), found(cache, seq(0, 20))) == (32, 20)
 
 
-def test_sharers_of_sharers_go_too(store: StoreName) -> None:
+def test_sharers_of_sharers_go_back_too(store: StoreName) -> None:
     cache = sharing(store)
     one, first = flying(cache, length=12)
     two = sharer(cache, length=12, more=9)
@@ -230,7 +230,7 @@ def test_sharers_end_when_no_step_has_them(store: StoreName) -> None:
     assert sharer(cache).start == 8
 
 
-def test_an_owner_that_loses_a_page_loses_its_sharers(store: StoreName) -> None:
+def test_sharers_of_an_owner_that_loses_a_page_go_back(store: StoreName) -> None:
     cache = sharing(store)
     start(cache, Request("z", seq(0, 4)))
     cache.commit(cache.launch())
@@ -425,7 +425,7 @@ def test_a_claim_is_admitted_when_a_part_has_landed(store: StoreName) -> None:
     assert two.computed == 12
 
 
-def test_sharers_go_with_an_owner_whose_lost_page_they_have_not(store: StoreName) -> None:
+def test_sharers_go_back_with_an_owner_whose_lost_page_they_have_not(store: StoreName) -> None:
     cache = sharing(store)
     batch = [*start(cache, Request("x", seq(0, 9))), *start(cache, Request("a", seq(0, 13)))]
     first, _ = cache.launch([batch[0]]), cache.launch([batch[1]])

@@ -4,6 +4,7 @@ reference store does one by one. Prompts are longer than a run; claims, finds, p
 from __future__ import annotations
 
 import random
+from collections import Counter
 from itertools import product
 from typing import Any
 
@@ -140,6 +141,26 @@ def write(rng: random.Random, both: Both, ask: Request) -> None:
         writer.close()
 
 
+def a_life(seed: str, groups: tuple[LayerGroup, ...], eviction: Eviction, shadows: bool) -> Both:
+    """Random calls, compared all the while and at the end."""
+    rng, texts = random.Random(seed), list[np.ndarray[Any, Any]]()
+    clock = random.Random(5)
+    both = Both(groups=groups, eviction=eviction, shadows=shadows)
+    rows: list[list[Sequence]] = []
+    held: list[list[Claims | Found]] = []
+    for name in range(1, cases(160, 250)):
+        both.now += clock.choice((0.0, 0.01, 0.4, 30.0))
+        ask = request(rng, name, texts)
+        if act(rng, both, rows, held, ask):
+            texts.append(ask.tokens)
+        if name % 10 == 0:
+            both.same()
+    for handle in [handle for pair in held for handle in pair]:
+        handle.close()
+    both.same()
+    return both
+
+
 def lives() -> list[Any]:
     """Groups, order and shadows: every pair of them, and of the order that learns every life; the others are slow."""
     ids = {ONE: "one group", TWO: "two groups", True: "shadows", False: "no shadows"}
@@ -159,23 +180,16 @@ def test_a_run_of_evictions_is_what_they_are_one_by_one(
     groups: tuple[LayerGroup, ...], eviction: Eviction, shadows: bool
 ) -> None:
     pytest.importorskip("quire.core.store._compiled", reason="the compiled store is not built")
-    rng, texts = random.Random(f"{len(groups)} {eviction} {shadows}"), list[np.ndarray[Any, Any]]()
-    clock = random.Random(5)
-    both = Both(groups=groups, eviction=eviction, shadows=shadows)
-    rows: list[list[Sequence]] = []
-    held: list[list[Claims | Found]] = []
-    for name in range(1, cases(160, 250)):
-        both.now += clock.choice((0.0, 0.01, 0.4, 30.0))
-        ask = request(rng, name, texts)
-        if act(rng, both, rows, held, ask):
-            texts.append(ask.tokens)
-        if name % 10 == 0:
-            both.same()
-    for handle in [handle for pair in held for handle in pair]:
-        handle.close()
-    both.same()
-    stats = both.caches[1].stats()
-    assert both.longest > 40 and min(stats.offloaded, stats.dropped) > cases(100, 200) and stats.onboarded > 0
+    seen = Counter[str]()
+    for life in range(4):  # until these lives have seen everything: one that nothing came up from the host in is luck
+        both = a_life(f"{len(groups)} {eviction} {shadows} {life}", groups, eviction, shadows)
+        stats = both.caches[1].stats()
+        seen += Counter(offloaded=stats.offloaded, dropped=stats.dropped, onboarded=stats.onboarded)
+        seen["longest"] = max(seen["longest"], both.longest)
+        least = {"longest": 41, "offloaded": cases(101, 201), "dropped": cases(101, 201), "onboarded": 1}
+        if all(seen[what] >= number for what, number in least.items()):
+            return
+    raise AssertionError(seen)
 
 
 @pytest.mark.parametrize("device", [0, 130], ids=["no device", "a device"])

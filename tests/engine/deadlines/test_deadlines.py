@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +39,36 @@ def timed(pages: int = 300, calibrated: int = 40, **settings: Any) -> TimedEngin
 
 def dice_words(dice: random.Random, count: int) -> list[int]:
     return [dice.randrange(16, 256) for _ in range(count)]
+
+
+def test_deadlines_that_were_missed_are_billed(tmp_path: Path) -> None:
+    """Also of those that end without a first token; and as many as the metric counts."""
+    engine = timed(calibrated=0, bills=tmp_path)
+    late = engine.submit(words(0, 30), plain(2), ttft=1e-6, tenant="alice")
+    engine.submit(words(0, 30), plain(2), ttft=100.0, tenant="alice")
+    engine.submit(words(0, 30), plain(2), tenant="carol")
+    finish(engine)
+    assert late.user_times.first_token > 1e-6
+    in_time, gave_up = (engine.submit(words(9, 30), plain(2), ttft=t, tenant="bob") for t in (100.0, 0.5))
+    engine.time.now += 1.0
+    assert engine.cancel(in_time) and engine.cancel(gave_up)
+    assert engine.bills is not None
+    missed = {who.tenant: line.late for who, line in engine.bills.bill().lines.items()}
+    assert missed == {"alice": 1, "bob": 1, "carol": 0} and side_of(engine).door.counts.late == 2
+    check(engine.cache)
+    engine.close()
+
+
+def test_bytes_from_the_slow_tier_are_counted_apart() -> None:
+    engine = timed(pages=12, host=40, calibrated=0, max_length=120, max_sequences=2)
+    for first in (0, 100, 0):
+        finish_one(engine, words(first, 60))
+    side = side_of(engine)
+    fast, slow = side._bytes_up()
+    assert fast > 0 == slow
+    side._slow = 1  # were host memory the slow one
+    assert side._bytes_up() == (0, fast)
+    engine.close()
 
 
 # -- at the door -------------------------------------------------------------------------------------------------------

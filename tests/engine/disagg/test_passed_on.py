@@ -57,16 +57,43 @@ def test_both_sides_hear_of_the_session_and_of_what_the_caller_says(peers: tuple
 
 
 def test_an_order_of_an_older_peer_is_understood_and_a_longer_one_by_it() -> None:
-    body = orders.pack(TOKENS, Sampling(), 0, Scope(), None, PageHints(session="talk", back="soon"))
+    hints = PageHints(session="talk", back="soon", resume_points=[1, 2])
+    body = orders.pack(TOKENS, Sampling(), 0, Scope(), None, hints)
     order = orders.unpack(body)
-    assert (order.session, order.back) == ("talk", "soon")
+    assert (order.session, order.back, order.resume_points) == ("talk", "soon", (1, 2))
     fields = msgspec.msgpack.decode(body)
-    older = orders.unpack(msgspec.msgpack.encode(fields[:-2]))
+    older = orders.unpack(msgspec.msgpack.encode(fields[:-3]))
     assert (older.session, older.back) == (None, None) and older.tokens.tolist() == [1, 2, 3]
+    older = orders.unpack(msgspec.msgpack.encode(fields[:-1]))
+    assert (older.back, older.resume_points) == ("soon", ())
     assert orders.unpack(msgspec.msgpack.encode([*fields, "news"])).back == "soon"
 
 
-@pytest.mark.parametrize(("place", "value"), [(-1, "sooner"), (-2, "s" * 257), (-2, ""), (-1, 3)])
+def test_a_peer_is_told_where_others_may_go_on(peers: tuple[Peer, Peer]) -> None:
+    there, here = peers
+    with endings_of(there.engine.cache) as far, endings_of(here.engine.cache) as near:
+        given: dict[str, Any] = {"source": there.link.address, "order": True, "resume_points": [24, 8]}
+        run = here.decode(Key("points"), words(9, 30), Sampling(max_tokens=2, ignore_eos=True), **given)
+        drive(there, here)
+        assert run.error is None and not run.fallback
+    assert [one.resume_points for one in (*far, *near) if one.store] == [(8, 24), (8, 24)]
+
+
+@pytest.mark.parametrize("points", [[31], [0], ["8"], 8, [1 << 70]])
+def test_points_that_are_none_are_refused_before_anything_is_ordered(peers: tuple[Peer, Peer], points: Any) -> None:
+    there, here = peers
+    with pytest.raises(InputError, match="resume"):
+        here.decode(Key("k"), words(1, 30), Sampling(), source=there.link.address, order=True, resume_points=points)
+    assert not here.num_open
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (-2, "sooner"), (-3, "s" * 257), (-3, ""), (-2, 3), (-1, 3), (-1, ["a"]), (-1, [0]), (-1, [1 << 40]),
+        (-1, [1] * 65),
+    ],
+)  # fmt: skip
 def test_what_a_peer_may_not_say_is_refused(place: int, value: object) -> None:
     fields = msgspec.msgpack.decode(orders.pack(TOKENS, Sampling(), 0, Scope()))
     fields[place] = value

@@ -310,8 +310,8 @@ def test_an_order_survives_the_wire_and_junk_does_not() -> None:
     tokens = np.array([1, 2, 3], np.int32)
     scope, sampling = Scope(lora=7, salt="s", epoch=b"e"), Sampling(temperature=0.5, top_p=0.9, top_k=3, max_tokens=50)
     body = orders.pack(tokens, sampling, 2**64 - 1, scope)
-    got, how, where, logits, tenant, session, back = orders.unpack(body)
-    assert tenant is None and session is None and back == "later"
+    got, how, where, logits, tenant, session, back, points = orders.unpack(body)
+    assert tenant is None and session is None and back == "later" and points == ()
     for whose in ("alice", Together("a call")):
         assert orders.unpack(orders.pack(tokens, sampling, 1, scope, whose)).tenant == whose
     assert not logits and orders.unpack(orders.pack(tokens, Sampling(beams=2), 0, scope)).logits

@@ -17,6 +17,7 @@ from quire.engine import LLM, EngineConfig, Sampling, from_module
 from quire.engine.loop.call_options import OPTIONS, merge_options
 
 from .. import families
+from ..endings import endings_of
 from ..words import byte_tokenizer
 
 Ask = Callable[..., tuple[int, ...]]  # the tokens of the answer
@@ -52,7 +53,24 @@ def ask(llm: LLM, request: pytest.FixtureRequest) -> Ask:
 
 def test_every_field_of_sampling_is_an_option() -> None:
     names = {one.name for one in fields(Sampling)}
-    assert names < OPTIONS and OPTIONS - names == {"scope", "retention", "session", "back", "tenant", "ttft", "timeout"}
+    assert names < OPTIONS and OPTIONS - names == {
+        "scope",
+        "retention",
+        "session",
+        "back",
+        "resume_points",
+        "tenant",
+        "ttft",
+        "timeout",
+    }
+
+
+def test_points_where_others_may_go_on_reach_the_cache(llm: LLM) -> None:
+    with endings_of(llm.loop.engine.cache) as ended:
+        llm.generate("many words to begin with", max_tokens=2, resume_points=[16, 8])
+        with pytest.raises(InputError, match="resume point 100"):
+            llm.generate("few words", max_tokens=2, resume_points=[100])
+    assert [one.resume_points for one in ended] == [(8, 16)]
 
 
 def test_plain_options(ask: Ask) -> None:

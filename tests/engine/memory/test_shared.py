@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -25,7 +26,7 @@ from quire.engine.model import smollm2  # noqa: E402
 from quire.engine.runner.engine import Engine  # noqa: E402
 from quire.engine.setup.engine_config import EngineConfig  # noqa: E402
 from quire.engine.step.runs.branch import Run  # noqa: E402
-from quire.tiers.shared import FolderStore, SharedCache, SharedConfig  # noqa: E402
+from quire.tiers.shared import FolderStore, SharedCache, SharedConfig, StoreMiss  # noqa: E402
 from tests.tiers.shared.redis_server import BINARY, NO_REDIS, RedisServer  # noqa: E402
 
 from .. import families  # noqa: E402
@@ -146,9 +147,10 @@ class HangingStore(FolderStore):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.gate = Event()
+        self.gate, self.asked = Event(), Event()
 
     def exists_many(self, names: Sequence[bytes], deadline: float) -> list[bool]:
+        self.asked.set()
         assert self.gate.wait(PATIENT)
         return super().exists_many(names, deadline)
 
@@ -201,6 +203,58 @@ def test_an_engine_with_nothing_to_do_rests_until_pages_have_come(
             store.gate.set()
             drained.result(PATIENT / 2)
         assert run.reused == 56 and engine.stats.num_steps <= 8
+
+
+class EndingStore(HangingStore):
+    """A folder that comes to an end in some way when it is asked; then it has nothing more to bring."""
+
+    def __init__(self, folder: Path, end: str) -> None:
+        super().__init__(folder)
+        self.end = end
+
+    def exists_many(self, names: Sequence[bytes], deadline: float) -> list[bool]:
+        there = super().exists_many(names, deadline)
+        if self.end == "asking fails":
+            raise OSError("no such host")
+        return [False] * len(there) if self.end == "is empty" else there
+
+    def get_many(self, names: Sequence[bytes], into: Sequence[Any], deadline: float) -> list[StoreMiss | None]:
+        if self.end == "reading fails":
+            raise OSError("connection reset")
+        if self.end == "has lost them":
+            return [StoreMiss.ABSENT] * len(names)
+        if self.end == "has lost some":
+            answers = super().get_many(names, into, deadline)
+            return [*answers[:2], *[StoreMiss.ABSENT] * len(answers[2:])]
+        return super().get_many(names, into, deadline)
+
+
+ENDS = ("is empty", "asking fails", "reading fails", "has lost them", "has lost some", "has answered all")
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("name", ["llama", "qwen3_next"])
+def test_a_wait_ends_when_nothing_can_come_any_more(
+    name: str, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before its deadline, and before a rest is over, which takes minutes here: the engine sleeps until told."""
+    with sharing(name, tmp_path) as first:
+        answer(first, words(0, 60))
+    store = EndingStore(tmp_path, end)
+    monkeypatch.setattr("quire.tiers.shared.shared_cache.open_store", lambda _: store)
+    monkeypatch.setattr("quire.engine.loop.engine_thread.REST", PATIENT)
+    with sharing(name, tmp_path, wait=10 * PATIENT) as engine:
+        steps, step = count(), engine.step
+        monkeypatch.setattr(engine, "step", lambda: (next(steps), step())[1])
+        with Loop(engine) as loop:
+            stream = loop.submit(words(0, 80), plain(4))
+            assert store.asked.wait(PATIENT)
+            store.gate.set()
+            run = stream.wait(PATIENT / 2)
+            assert run.done and run.error is None, "it waits for what cannot come"
+            assert next(steps) <= 16, "it spins"
+        assert run.reused == {"has lost some": 16, "has answered all": 56}.get(end, 0) or name != "llama"
+    assert_exact(name, [run])
 
 
 def test_a_request_waits_no_longer_than_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

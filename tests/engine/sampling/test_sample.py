@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from quire.core.records.errors import InputError  # noqa: E402
-from quire.engine.sampling import sample as sampler  # noqa: E402
+from quire.engine.sampling import kept_tokens  # noqa: E402
 from quire.engine.sampling.chance import uniform  # noqa: E402
 from quire.engine.sampling.params import Sampling  # noqa: E402
 from quire.engine.sampling.sample import broken, choose, log_probs, sample  # noqa: E402
@@ -103,7 +103,7 @@ def test_a_short_head_changes_nothing(fields: dict[str, Any], monkeypatch: pytes
     rows = [SampleRow(Sampling(temperature=1.3, **fields), 5, 0, row) for row in range(20)]
     outcomes = []
     for head in (2, 64, 256, 3000):
-        monkeypatch.setattr(sampler, "HEAD", head)
+        monkeypatch.setattr(kept_tokens, "HEAD", head)
         outcomes.append(sample(logits, rows))
     assert all(outcome == outcomes[0] for outcome in outcomes)
 

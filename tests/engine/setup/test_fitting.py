@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from quire import CacheConfig, InputError, LayerGroup, TierConfig  # noqa: E402
-from quire.engine import fitting  # noqa: E402
+from quire.engine import EngineConfig, fitting  # noqa: E402
 from quire.engine.model.load import load, outline  # noqa: E402
 from quire.engine.model.pages import Pages  # noqa: E402
 from quire.engine.runner.engine import Engine  # noqa: E402
@@ -168,8 +168,8 @@ def test_settings_pass_through_and_are_checked() -> None:
     assert (config.block_size, config.max_chunk, config.reuse, config.max_sequences) == (32, 64, False, 7)
     orders = (config, fitting(model_of("llama"), 64 * MIB, eviction="lru"))
     assert [one.cache_config((LayerGroup(),)).order for one in orders] == ["adaptive", "lru"]
-    window = LayerGroup(window=64)
-    assert config.cache_config((window,)).order == "lru"  # where "auto" does not learn
+    apart = (LayerGroup(), LayerGroup("window", window=64))
+    assert EngineConfig(64).cache_config(apart).order == "lru"  # where "auto" does not learn
     for order in ("oldest", "empty_first", 1):
         with pytest.raises(InputError, match=f"eviction {order!r}: it is not a known order"):
             fitting(model_of("llama"), 64 * MIB, eviction=order)

@@ -16,6 +16,7 @@ from quire import Span  # noqa: E402
 from quire.engine.runner.engine import Engine  # noqa: E402
 from quire.engine.setup.submission import TokenPrompt  # noqa: E402
 from quire.engine.step.runs.branch import Run  # noqa: E402
+from quire.engine.step.runs.step_work import Turn, Work  # noqa: E402
 
 from ..memory.test_connector import Shelf  # noqa: E402
 from ..runner.test_engine import POISON, poisoned  # noqa: E402
@@ -61,6 +62,67 @@ def test_who_gains_behind_this_step_waits(chunk: int, overlap: bool) -> None:
     assert [run.computed for run in runs] == [ALL, ALL - SHARED, ALL - SHARED] and engine.scheduler.num_waits
     _, _, more = together("llama", 3, max_chunk=chunk, overlap=overlap, share_pending=False)
     assert steps <= more - overlap, "what is in flight need not be committed"
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("name", SHARERS)
+def test_a_part_of_a_prompt_under_way_is_used_by_its_step(name: str, overlap: bool) -> None:
+    """Its last part is computed beside the tokens of its own that each newcomer has."""
+    engine = open_engine(name, 100, max_num_tokens=200, max_chunk=40, overlap=overlap)
+    runs = [engine.submit(words(0, LENGTH), plain(ANSWER))]
+    step(engine)
+    runs += [engine.submit((*words(0, LENGTH), *words(90 + nth, nth)), plain(ANSWER)) for nth in range(2)]
+    report = step(engine)
+    assert report is not None and (report.num_admitted, engine.scheduler.num_waits) == (2, 0)
+    assert report.num_tokens == LENGTH - 40 + 2 * (LENGTH - SHARED) + 1
+    finish(engine)
+    assert [run.reused for run in runs] == [0, SHARED, SHARED] and pending(engine)
+    assert_exact(name, runs)
+
+
+def test_who_has_its_turn_before_a_prompt_under_way_counts_on_nothing_of_it() -> None:
+    """Two of an urgent tenant go first; what the other is left with is not known before, so the second one waits."""
+    engine = open_engine("llama", 100, max_num_tokens=32, max_chunk=24, granted={"urgent": -1})
+    slow = engine.submit(words(0, LENGTH), plain(ANSWER))
+    step(engine)
+    urgent = [
+        engine.submit(words(start, length), plain(ANSWER), tenant="urgent") for start, length in ((150, 20), (0, 49))
+    ]
+    report = step(engine)
+    assert report is not None and (report.num_admitted, engine.scheduler.num_waits) == (1, 1)
+    finish(engine)
+    assert urgent[1].reused == 48
+    assert_exact("llama", [slow, *urgent])
+
+
+def test_who_is_shared_with_in_a_step_does_not_give_way_in_it() -> None:
+    """Its pages cannot go before the step is launched: the cache would refuse it. In the next step it may."""
+    engine = open_engine("llama", 100, max_num_tokens=200, max_chunk=24)
+    greedy = [engine.submit(words(60 * nth, LENGTH), plain(ANSWER), tenant="greedy") for nth in range(2)]
+    step(engine)
+    small = engine.submit(words(0, LENGTH), plain(ANSWER), tenant="small")
+    scheduler, turn = engine.scheduler, Turn()
+    turn.works = {branch: Work(branch, Span(24, 48), 0) for branch in scheduler.prompts}
+    for shares, gave_way in ((True, 0), (False, 1)):
+        turn.shares = shares
+        assert scheduler._incoming._free_seat(turn, scheduler.waiting[-1]) is bool(gave_way)
+        assert scheduler.num_preemptions == gave_way
+    finish(engine)
+    assert_exact("llama", [*greedy, small])
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_part_that_raises_sets_back_who_uses_it(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = open_engine("llama", 100, max_num_tokens=200, max_chunk=40, overlap=overlap)
+    runs = [engine.submit(words(0, LENGTH), plain(ANSWER))]
+    step(engine)
+    runs += [engine.submit(words(0, LENGTH), plain(ANSWER)) for _ in range(2)]
+    fail_once(engine, monkeypatch)
+    with pytest.raises(Fault):
+        engine.step()
+    finish(engine)
+    assert pending(engine)
+    assert_exact("llama", runs)
 
 
 def test_where_nobody_may_wait_nothing_is_shared() -> None:

@@ -126,3 +126,20 @@ def test_a_tenant_sees_its_own_lines_and_nobody_elses_name() -> None:
     assert "bob" not in json.dumps(mine.to_json())
     forged = Bill(("device",), "", "", {Who("(others)"): BillLine(1), OTHERS: BillLine(2)})
     assert forged.of_tenant("(others)").total.requests == 1 and forged.of_tenant("x").lines == {}
+
+
+def test_two_processes_do_not_write_one_bill(tmp_path: Path) -> None:
+    path = tmp_path / "bills.json"
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) as writer:
+        until(path.exists)
+        with pytest.raises(StateError, match=f"process {writer.pid} .* has it open; .* its own folder"):
+            Bills(path, every=0)
+        other = Bills(tmp_path / "other.json", every=0)
+        other.close()
+        writer.kill()
+    again = Bills(path, every=0)
+    assert load_bill(path).total.requests > 0
+    again.close()
+    with pytest.raises(StateError, match="these bills are closed"):
+        again.save()
+    Bills(path, every=0).close()

@@ -265,3 +265,59 @@ def test_evictions_of_one_call_are_dealt_out_whole() -> None:
     evictions = Evictions()
     evictions.add(np.array([0, 0, 5, 4]), np.array([0, 0, 0, 0, 6, 0, 3]))
     assert evictions.take() == [(2, 4, 5), (3, 4, 1), (3, 6, 3)] and evictions.take() == []
+
+
+@pytest.mark.parametrize("change", [
+    lambda line: setattr(line, "requests", line.requests + 7),
+    lambda line: setattr(line, "computed", line.computed + 12_345),
+    lambda line: setattr(line, "reused_own", line.reused_own + 99),
+    lambda line: setattr(line, "reused_shared", line.reused_shared - 1),
+    lambda line: setattr(line, "received", line.received + 1),
+    lambda line: setattr(line, "answers", line.answers + 1),
+    lambda line: setattr(line, "late", line.late + 1),
+    lambda line: line.held.update(device=1),
+    lambda line: line.loaded.update(host=1),
+    lambda line: line.evicted_by.update({ALICE: 1}),
+])  # fmt: skip
+def test_a_line_that_is_not_right_is_a_broken_invariant(change: Any) -> None:
+    one = Billed("twin", (8, 8))
+    for tenant in ("alice", "bob"):
+        one.serve(tenant)
+    one.serve("bob", TEXT + 50)
+    one.bills.count_late(Request("late", TEXT, tenant="bob"))
+    check(one.cache)
+    change(one.bills._book.lines[-1])
+    with pytest.raises(BrokenInvariant, match="billed"):
+        check(one.cache)
+
+
+def test_sequences_that_bills_have_not_heard_of_are_a_broken_invariant() -> None:
+    one = Billed("twin")
+    sequence = one.begin("alice")
+    check(one.cache)
+    heard = one.bills._live.pop(sequence.row)
+    with pytest.raises(BrokenInvariant, match="others live"):
+        check(one.cache)
+    one.bills._live[sequence.row] = heard
+    check(one.cache)
+
+
+def test_forks_and_setbacks_add_up(store: Any) -> None:
+    """What is computed twice is billed once; what a fork goes on from is the first one's."""
+    one = Billed(store, (16,))
+    first = one.begin("alice", np.arange(10, dtype=np.int32))
+    one.cache.commit(first)
+    made = one.cache.fork(first, ["fork"])
+    assert made is not None
+    both = [first, *made[0]]
+    one.cache.finish(made[1])
+    plan = one.cache.grow(both, np.array([70, 80], np.int32))
+    assert plan is not None
+    one.cache.finish(plan)
+    one.cache.commit(both)
+    one.cache.lose(0, [first.slots()[1]])
+    for sequence in both:
+        if sequence.live:
+            one.cache.release(sequence)
+    line = one.line(ALICE)
+    assert (line.requests, line.computed, line.answers) == (1, 4, 0) and one.bills._ended.computed == 4

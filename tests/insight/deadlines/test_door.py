@@ -147,7 +147,7 @@ def test_one_that_takes_the_seat_or_the_pages_they_wait_for_delays_them_by_it() 
 
 def test_one_that_leaves_is_neither_kept_nor_broken() -> None:
     made = door()
-    made.left(entered(made, 10.0))
+    made.left(entered(made, 10.0), 0.0)
     assert made.counts.fates["left"] == 1 and made.counts.broken == 0 == made.counts.fates["kept"]
     assert made.margins.margin(1) == FIRST
 

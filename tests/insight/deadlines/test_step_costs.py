@@ -8,7 +8,7 @@ import pytest
 
 from quire.insight.deadlines.step_costs import KEPT, SIZES, StepCosts, StepWork, prompt_work
 
-TRUE = (0.004, 2e-4, 3e-8, 3e-4, 1e-6, 2e-10)  # base, tokens, attended, rows, context, bytes
+TRUE = (0.004, 2e-4, 3e-8, 3e-4, 1e-6, 2e-10, 0.0)  # base, tokens, attended, rows, context, bytes, slow bytes
 
 
 def seconds_of(work: StepWork, steps: float = 1.0) -> float:
@@ -39,6 +39,19 @@ def test_costs_are_learned(noise: float, slow: float, within: float) -> None:
     whole = prompt_work(0, 20_000, 5e7).plus(StepWork(rows=40 * 30, context=40 * 60_000))
     for work, steps in ((StepWork(rows=50, context=100_000), 1), (prompt_work(3000, 3500), 1), (whole, 40)):
         assert costs.seconds(work, steps) == pytest.approx(seconds_of(work, steps), rel=within)
+
+
+def test_bytes_of_a_slow_tier_have_a_price_of_their_own() -> None:
+    """They come beside steps: were they counted with the others, those would seem to cost little."""
+    dice, costs = random.Random(3), StepCosts()
+    for _ in range(1200):
+        slow = dice.choice([0.0, 5e7, 4e8])
+        work = any_step(dice)._replace(slow_bytes=slow)
+        costs.note(work, seconds_of(work))
+    loading = prompt_work(3000, 3500, 4e7)
+    assert costs.seconds(loading) - costs.seconds(loading._replace(bytes=0.0)) == pytest.approx(4e7 * 2e-10, rel=0.01)
+    assert costs.seconds(loading._replace(slow_bytes=4e8)) == pytest.approx(costs.seconds(loading), rel=0.001)
+    assert loading._replace(slow_bytes=3.0).plus(StepWork(slow_bytes=4.0)).slow_bytes == 7.0
 
 
 def test_nothing_is_said_before_enough_was_seen() -> None:

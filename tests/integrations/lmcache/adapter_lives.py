@@ -37,6 +37,8 @@ from tests.integrations.lmcache.lmcache_package import (
     memory_of,
     plugin_config,
 )
+from tests.tiers.disk.dying import Tell, until_killed
+from tests.tiers.disk.keyed.durable_keys import DurableKeys, durable_of, lost, say_kills, whole_after
 from tests.tiers.shared.redis_server import NO_REDIS, RedisServer, redis_there
 from tests.waits import until
 
@@ -270,27 +272,33 @@ def threads(folder: Path, kept: str) -> None:
     made.close()
 
 
-def killed(folder: Path, seed: int, kept: str) -> int:
-    """A process whose manager stores and fetches until it is killed; objects that the next one finds, each compared."""
-    config = plugin_config(params(folder, kept, size="200kB"))
-    pid = os.fork()
-    if pid == 0:
-        try:
-            dice, driver = np.random.default_rng([seed, 1]), Driver(config)
-            threading.Timer(float(dice.random()) * 0.5 + 0.02, os.kill, (os.getpid(), signal.SIGKILL)).start()
-            while True:
-                some = [key_of(f"k{int(dice.integers(8))}", nth) for nth in range(int(dice.integers(1, 8)))]
-                driver.write(some)
-                driver.settle()
-                driver.forget()
-                driver.fetch(some)
-        finally:
-            os._exit(3)
-    status = os.waitpid(pid, 0)[1]
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, f"it ended by itself: {status}"
+def killed(folder: Path, seed: int, kept: str) -> tuple[int, int]:
+    """A process whose manager stores and fetches until it is killed; objects that the next one finds, each compared,
+    and how many pieces were durable."""
+    options = params(folder, kept, size="200kB")
+    config = plugin_config(options)
+
+    def life(tell: Tell) -> None:
+        dice, driver = np.random.default_rng([seed, 1]), Driver(config)
+        durable = DurableKeys(driver.adapter.tier.disk, tell)
+        threading.Timer(float(dice.random()) * 0.5 + 0.02, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        while True:
+            some = [key_of(f"k{int(dice.integers(8))}", nth) for nth in range(int(dice.integers(1, 8)))]
+            driver.write(some)
+            driver.settle()
+            driver.forget()
+            driver.fetch(some)
+            if dice.random() < 0.2:
+                durable.fence()
+
+    told = until_killed(life)
+    whole_after(told, Path(options["folder"]))
     pid = os.fork()  # the manager's threads in a process of their own: the next is forked too
     if pid == 0:
         again, found = Driver(config), 0
+        if missing := lost(told, again.adapter.tier.disk):
+            print(f"{len(missing)} durable pieces are lost", flush=True)
+            os._exit(4)
         for text in range(8):
             some = [key_of(f"k{text}", nth) for nth in range(7)]
             found += sum(again.fetch(some))
@@ -298,7 +306,7 @@ def killed(folder: Path, seed: int, kept: str) -> int:
         os._exit(10 + min(found, 100))
     status = os.waitpid(pid, 0)[1]
     assert os.WIFEXITED(status) and os.WEXITSTATUS(status) >= 10, f"the one after it failed: {status}"
-    return os.WEXITSTATUS(status) - 10
+    return os.WEXITSTATUS(status) - 10, len(durable_of(told))
 
 
 def emptied(folder: Path, kind: str, server: RedisServer | None) -> Iterator[str]:
@@ -322,8 +330,7 @@ def main() -> None:
         if args.redis and server is None:
             raise SystemExit(NO_REDIS)
         kept = server.url if server else str(folder / "k")
-        found = sum(killed(folder / "kills", seed, kept if seed % 2 else "") for seed in range(args.kills))
-        print(f"{args.kills} kills: {found} objects found by the processes after them, none wrong", flush=True)
+        say_kills([killed(folder / "kills", seed, kept if seed % 2 else "") for seed in range(args.kills)], "objects")
         theirs = adapter_of(fs_config(folder / "theirs"))
         contract(theirs)
         theirs.close()

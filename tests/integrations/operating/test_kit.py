@@ -223,3 +223,20 @@ def test_the_page_is_short_and_its_commands_are_there() -> None:
     for verb in verbs:
         assert drive.options().parse_known_args([verb])[0].verb == verb
     assert verbs == ["smoke", "exact", "tool", "perf", "disk", "anchor"]
+
+
+def test_eight_bits_go_through_a_disk_and_a_store(tmp_path: Path) -> None:
+    """Each line is one that the script takes; against the plain one what is compared is what both answered."""
+    plans = drive.today_plan(tmp_path)
+    assert sorted(plans) == sorted(drive.TODAY)
+    for plan in plans.values():
+        assert {"plain", "quire", "corrupt"} <= set(plan)
+        read = {kind: exact.options().parse_args(words) for kind, words in plan.items()}
+        assert read["plain"].connector == "none" and read["corrupt"].connector == "corrupt"
+    eight = {kind: exact.options().parse_args(words) for kind, words in plans["tiny-fp8"].items()}
+    assert {one.kv_dtype for one in eight.values()} == {"fp8"}
+    assert len({eight["disk"].disk, eight["abort"].disk, None}) == 3 and eight["shared"].shared
+    assert eight["abort"].abort and not eight["disk"].abort and eight["disk"].host_mb == 6
+    answers = {"answers": {}, "cached": {}, "preempted": 0, "held": 0, "counts": {}}
+    plain, ours = ({**answers, "answers": {name: [[1, 2], [0.0, -0.5]] for name in names}} for names in ("ab", "b"))
+    assert exact.compared(plain, ours)["requests"] == 1

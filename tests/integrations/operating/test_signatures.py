@@ -9,7 +9,8 @@ import pytest
 
 from quire.integrations.vllm.common.connector_options import TESTED
 from tests.integrations.operating.vllm_base import FILE, HOOKS, READ, SINCE, changes, of_version, signatures
-from tests.integrations.operating.vllm_next import is_newer, overlay
+from tests.integrations.operating.vllm_next import base_classes, is_newer, overlay
+from tests.integrations.plugs.offload_base import POLICY_FILE, TIER_FILE, known_policy, known_tier
 
 ROOT = Path(__file__).resolve().parents[3]
 CONNECTOR = ROOT / "quire" / "integrations" / "vllm" / "connector.py"
@@ -53,6 +54,29 @@ def test_what_changed_in_a_base_class_is_told() -> None:
         "new: fresh(one *more two=)", "gone: old(a b=)", "changed: role(which) is now ()",
     ]  # fmt: skip
     assert changes(found, found) == []
+
+
+def test_all_three_base_classes_are_compared(tmp_path: Path) -> None:
+    """As `make vllm-next` prints it."""
+    classes = {FILE: ("KVConnectorBase_V1", HOOKS), POLICY_FILE: ("CachePolicy", known_policy("0.33")),
+               TIER_FILE: ("SecondaryTierManager", known_tier("0.33"))}  # fmt: skip
+    for file, (name, table) in classes.items():
+        methods = [f"    def {method}({', '.join(['self', *map(_argument, given.split())])}): ..."
+                   for method, given in table.items()]  # fmt: skip
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_text("\n".join([f"class {name}:", *methods]))
+    found = list(base_classes(tmp_path, "0.33.0"))
+    assert len(found) == 3 and all("is as the table has it" in line for line in found)
+    source = (tmp_path / TIER_FILE).read_text()
+    (tmp_path / TIER_FILE).write_text(f"{source}\n    def fresh(self, one): ...")
+    (tmp_path / POLICY_FILE).unlink()
+    found = list(base_classes(tmp_path, "0.33.0"))
+    assert found[1:3] == ["== vLLM 0.33.0: the base class of policies has changed", f"gone: {POLICY_FILE}"]
+    assert found[3:] == ["== vLLM 0.33.0: the base class of tiers has changed", "new: fresh(one)"]
+
+
+def _argument(given: str) -> str:
+    return f"{given}None" if given.endswith("=") else given
 
 
 def test_newer_files_go_over_the_kernels_that_are_there(tmp_path: Path) -> None:

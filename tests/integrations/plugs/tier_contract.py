@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.integrations.plugs.tier_lives import ROW, bytes_of, spec_of
+from tests.integrations.plugs.tier_lives import ROW, Engine, bytes_of, spec_of
 from tests.waits import until
 
 ROWS = 12
@@ -235,6 +235,26 @@ def stores_are_bounded(tier: Tier) -> None:
     assert sum(path.stat().st_blocks * 512 for path in tier.files() if path.name == "pages-0") <= 4 << 20
 
 
+CLASSES = {"backpressure_cls": "EMABackpressureDetector", "policy_cls": "DropStorePolicy"}
+
+
+def vllms_own_backpressure_holds_stores_back(folder: Path) -> None:
+    """Its manager times our stores, and drops those that come while they take too long."""
+    for name, high in (("pressed", 1e-12), ("free", 1e6)):  # seconds for a MiB
+        limits = {"high_water_s": high, "low_water_s": high / 10, "warmup_completions": 0}
+        place = folder / name
+        place.mkdir()
+        engine = Engine(place, 40, 60, backpressure=limits | CLASSES)
+        disk, first, second = engine.tier.tier.disk, keys_of("first", 3), keys_of("second", 3)
+        for keys in (first, second):
+            engine.serve(keys)
+            engine.tier.drain_jobs()
+            engine.step()  # the manager hears of it
+        kept = [sum(key in disk for key in keys) for keys in (first, second)]
+        assert kept == [3, 0 if name == "pressed" else 3], (name, kept)
+        engine.close()
+
+
 EVERYONES: tuple[Callable[[Tier], None], ...] = (
     rows_go_and_come_back_in_any_order, groups_of_one_block_are_pages_of_their_own,
     what_is_stored_twice_is_there_once_and_right, a_row_may_change_as_soon_as_its_store_is_over,
@@ -260,7 +280,10 @@ def main() -> None:
                     raise
                 tier.tier.shutdown()
         print(f"{kind}: {len(EVERYONES)} promises of vLLM's file tier held", flush=True)
-    print(f"{len(OURS)} more are asked of ours alone: " + ", ".join(one.__name__ for one in OURS))
+    with tempfile.TemporaryDirectory() as name:
+        vllms_own_backpressure_holds_stores_back(Path(name))
+    more = [one.__name__ for one in (*OURS, vllms_own_backpressure_holds_stores_back)]
+    print(f"{len(more)} more are asked of ours alone: {', '.join(more)}")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.tiers.disk.dying import Tell, until_killed
+from tests.tiers.disk.keyed.durable_keys import DurableKeys, durable_of, lost, say_kills, whole_after
 from tests.tiers.shared.redis_server import FAULTS, NO_REDIS, RedisServer, redis_there
 from tests.waits import until
 
@@ -192,33 +194,34 @@ def flip(folder: Path, dice: np.random.Generator, server: RedisServer | None) ->
         file.write_bytes(raw)
 
 
-def killed(folder: Path, seed: int, shared: str) -> int:
-    """An engine that serves until it is killed; pages that the next one finds, every byte of them right."""
-    from quire.tiers.disk.fsck import examine, model_folders
-
+def killed(folder: Path, seed: int, shared: str) -> tuple[int, int]:
+    """An engine that serves until it is killed; pages that the next one finds, every byte of them right, and how many
+    of them were durable."""
     options: dict[str, Any] = {"shared": shared, "wait": 20.0} if shared else {}
-    pid = os.fork()
-    if pid == 0:
+
+    def life(tell: Tell) -> None:
         try:
             dice = np.random.default_rng([seed, 1])
             engine = Engine(folder, 30, 60, **options)
+            durable = DurableKeys(engine.tier.tier.disk, tell)
             threading.Timer(float(dice.random()) * 1.5 + 0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()
             while True:
                 engine.serve(text(dice))
+                if dice.random() < 0.2:
+                    engine.tier.drain_jobs()
+                    durable.fence()
         except BaseException:
             traceback.print_exc()
-        os._exit(3)
-    status = os.waitpid(pid, 0)[1]
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, f"it ended by itself: {status}"
-    for model in model_folders(folder / "disk"):
-        report = examine(model)
-        assert not report.damaged and not report.refused, (report.refused, report.findings)
+
+    told = until_killed(life)
+    whole_after(told, folder / "disk")
     dice, again = np.random.default_rng([seed, 2]), Engine(folder, 30, 60, **options)
-    found = len(again.tier.tier.disk)
+    found, missing = len(again.tier.tier.disk), lost(told, again.tier.tier.disk)
+    assert not missing, f"{len(missing)} durable pages are lost"
     for _ in range(15):
         again.serve(text(dice))
     again.close()
-    return found
+    return found, len(durable_of(told))
 
 
 def main() -> None:
@@ -230,7 +233,7 @@ def main() -> None:
     args = parser.parse_args()
     import vllm.v1.kv_offload.tiering.manager  # noqa: F401  # before the forks, which take it over
 
-    found = came = 0
+    came = 0
     with redis_there(args.redis) as server:
         if args.redis and server is None:
             raise SystemExit(NO_REDIS)
@@ -241,10 +244,9 @@ def main() -> None:
                 came += live(Path(folder), seed, server)
         print(f"{args.lives} lives: every loaded row as it was computed; {came} came from a store", flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            for seed in range(args.seed, args.seed + args.kills):
-                found += killed(Path(folder), seed, server.url if server is not None and seed % 2 else "")
-    assert found or not args.kills
-    print(f"{args.kills} kills: {found} pages found by the processes after them, none wrong, no damage")
+            url = server.url if server is not None else ""
+            seeds = range(args.seed, args.seed + args.kills)
+            say_kills([killed(Path(folder), seed, url if seed % 2 else "") for seed in seeds], "pages")
 
 
 if __name__ == "__main__":

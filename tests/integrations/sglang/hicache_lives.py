@@ -3,8 +3,9 @@
     pip download --no-deps sglang==0.5.23 && unzip -d FOLDER sglang-*.whl
     PYTHONPATH=. python -m tests.integrations.sglang.hicache_lives --package FOLDER [--redis] [--kills 50]
 
-What SGLang asks of a backend, in our words: what is set is got, byte for byte, by v1, v2 and tensors; existence is a
-prefix; a pool's rule cuts it. And restarts, flipped bits, kills. What of SGLang is stubbed says `sglang_package`.
+What SGLang asks of a backend, in our words (which of its tests, and of its own file backend too: `hicache_contract`):
+what is set is got, byte for byte, by v1, v2 and tensors; existence is a prefix; a pool's rule cuts it. And restarts,
+flipped bits, threads, kills. What of SGLang is stubbed says `sglang_package`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tests.integrations.sglang.hicache_contract import check, contract, file_backend, fill, keys_of, page_of, threads
 from tests.integrations.sglang.sglang_package import (
     PAGE,
     PAGES,
@@ -30,6 +32,8 @@ from tests.integrations.sglang.sglang_package import (
     module,
     state_pool,
 )
+from tests.tiers.disk.dying import Tell, until_killed
+from tests.tiers.disk.keyed.durable_keys import DurableKeys, durable_of, lost, say_kills, whole_after
 from tests.tiers.shared.redis_server import NO_REDIS, redis_there
 
 KINDS = [("mha", "page_first"), ("mha", "page_first_direct"), ("mha", "layer_first"), ("mla", "page_first"),
@@ -51,36 +55,6 @@ def backend(folder: Path, pool: Any, *, disk: bool = True, store: str = "", v1: 
     made = factory.create_backend("dynamic", config_of(extra_config=extra, **more), pool)
     made.register_mem_pool_host(pool)
     return made
-
-
-def page_of(pool: Any, key: str) -> Any:
-    """What lies under a key, in the pool's form."""
-    sample = pool.get_dummy_flat_data_page()
-    size = sample.numel() * sample.element_size()
-    raw = np.random.default_rng([*key.encode()]).integers(0, 256, size, np.uint8)
-    return torch.from_numpy(raw).view(sample.dtype)
-
-
-def fill(pool: Any, keys: list[str], at: int = 0) -> Any:
-    """Pages into the pool; where they are."""
-    size = getattr(pool, "page_size", 1)
-    for nth, key in enumerate(keys):
-        pool.set_from_flat_data_page((at + nth) * size, page_of(pool, key))
-    return torch.arange(at * size, (at + len(keys)) * size)
-
-
-def check(pool: Any, keys: list[str], at: int, good: list[bool]) -> int:
-    """Every page that came is that of its key; how many came."""
-    size = getattr(pool, "page_size", 1)
-    for nth, key in enumerate(keys):
-        if good[nth]:
-            got = pool.get_data_page((at + nth) * size, flat=True).contiguous().view(torch.uint8)
-            assert torch.equal(got, page_of(pool, key).view(torch.uint8)), f"WRONG BYTES under {key}"
-    return sum(good)
-
-
-def keys_of(name: str, count: int) -> list[str]:
-    return [f"{name}{nth}".encode().hex().ljust(64, "0") for nth in range(count)]
 
 
 def v1_and_tensors(folder: Path, store: str) -> None:
@@ -209,32 +183,42 @@ def ranks(folder: Path) -> None:
             raise AssertionError("it was not refused")
 
 
-def killed(folder: Path, seed: int, store: str) -> int:
-    """A process that sets and gets until it is killed; pages that the next one finds, every byte right."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            dice, pool = np.random.default_rng([seed, 1]), mha_pool("page_first")
-            made = backend(folder, pool, store=store, bytes="200kB")
-            threading.Timer(float(dice.random()) * 0.5 + 0.02, os.kill, (os.getpid(), signal.SIGKILL)).start()
-            while True:
-                some = keys_of(f"k{int(dice.integers(8))}.", int(dice.integers(1, 8)))
-                made.batch_set_v1(some, fill(pool, some))
-                good = made.batch_get_v1(some, torch.arange(8 * PAGE, (8 + len(some)) * PAGE))
-                check(pool, some, 8, good)
-        finally:
-            os._exit(3)
-    status = os.waitpid(pid, 0)[1]
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, f"it ended by itself: {status}"
+def killed(folder: Path, seed: int, store: str) -> tuple[int, int]:
+    """A process that sets and gets until it is killed; pages that the next one finds, every byte right, and how many
+    parts of pages were durable."""
+
+    def life(tell: Tell) -> None:
+        dice, pool = np.random.default_rng([seed, 1]), mha_pool("page_first")
+        made = backend(folder, pool, store=store, bytes="200kB")
+        durable = DurableKeys(disk_of(made), tell)
+        threading.Timer(float(dice.random()) * 0.5 + 0.02, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        while True:
+            some = keys_of(f"k{int(dice.integers(8))}.", int(dice.integers(1, 8)))
+            made.batch_set_v1(some, fill(pool, some))
+            good = made.batch_get_v1(some, torch.arange(8 * PAGE, (8 + len(some)) * PAGE))
+            check(pool, some, 8, good)
+            if dice.random() < 0.2:
+                durable.fence()
+
+    told = until_killed(life)
+    whole_after(told, folder / "disk")
     pool, found = mha_pool("page_first"), 0
     again = backend(folder, pool, store=store, bytes="200kB")
+    missing = lost(told, disk_of(again))
+    assert not missing, f"{len(missing)} durable parts of pages are lost"
     for text in range(8):
         some = keys_of(f"k{text}.", 7)
         there = again.batch_exists(some)
         assert not there or all(again.batch_get_v1(some[:there], torch.arange(there * PAGE))), "found, and not there"
         found += check(pool, some[:there], 0, [True] * there)
     again.close()
-    return found
+    return found, len(durable_of(told))
+
+
+def disk_of(made: Any) -> Any:
+    """The disk of a storage of one pool, which it opens when that is needed."""
+    made.on_host_pools_registered()
+    return made._open["kv"][1].disk
 
 
 def main() -> None:
@@ -250,15 +234,27 @@ def main() -> None:
         folder = Path(name)
         if args.redis and server is None:
             raise SystemExit(NO_REDIS)
+        pool = mha_pool("page_first")
+        contract(theirs := file_backend(folder / "theirs", pool), pool)
+        came = threads(theirs)
+        print(f"what SGLang's tests ask of a backend holds for its own file backend, {came} pages by four threads")
         for nth, store in enumerate(("", str(folder / "store"), *([server.url] if server else []))):
             v1_and_tensors(folder / f"v1-{nth}", store)
             pools(folder / f"v2-{nth}", store)
             damage(folder / f"bits-{nth}", store)
+            for disk in (True, False) if store else (True,):
+                pool = mha_pool("page_first")
+                contract(ours := backend(folder / f"contract-{nth}-{disk}", pool, disk=disk, store=store), pool)
+                ours.close()
+            ours = backend(folder / f"threads-{nth}", pool, store=store, bytes="200kB")
+            came = threads(ours)
+            ours.close()
+            print(f"and for ours over {store.partition(':')[0] or 'a disk'}, {came} pages by four threads", flush=True)
         ranks(folder / "ranks")
         print("set and got, restarted, cleared, damaged, by v1, v2 and tensors, over all layouts: every byte right")
         kept = server.url if server else str(folder / "k")
-        found = sum(killed(folder / "kills", seed, kept if seed % 2 else "") for seed in range(args.kills))
-        print(f"{args.kills} kills: {found} pages found by the processes after them, none wrong")
+        ends = [killed(folder / "kills", seed, kept if seed % 2 else "") for seed in range(args.kills)]
+        say_kills(ends, "pages")
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ import pytest
 from quire import InputError, StateError
 from quire.core.records.errors import MissingExtra
 from quire.integrations.sglang.hicache_options import (
-    HiCacheOptions,
     check_ranks,
     check_sglang_version,
+    model_facts,
     pool_print,
     read_hicache_options,
 )
@@ -97,12 +97,11 @@ def config(**more: Any) -> Any:
 
 def test_pages_of_another_model_form_or_rank_have_another_print() -> None:
     pool = SimpleNamespace(dtype="bf16", layout="page_first", page_size=4)
-    mine = HiCacheOptions(shared="/s", namespace="mine")
-    act: Callable[..., bytes] = lambda one=pool, size=8, name="kv", options=mine, replica=0, **more: pool_print(  # noqa: E731
-        config(**more), name, one, size, options, replica
+    act: Callable[..., bytes] = lambda one=pool, size=8, name="kv", space="mine", replica=0, **more: pool_print(  # noqa: E731
+        config(**more), name, one, size, model_facts(config(**more), None, space), replica
     )
     others = [
-        act(model_name="b"), act(size=9), act(name="draft"), act(options=HiCacheOptions(shared="/s", namespace="b")),
+        act(model_name="b"), act(size=9), act(name="draft"), act(space="b"),
         act(replica=1), act(tp_rank=1, tp_size=2), act(tp_size=2), act(pp_rank=1), act(attn_cp_rank=1),
         act(SimpleNamespace(dtype="fp8", layout="page_first", page_size=4)),
         act(SimpleNamespace(dtype="bf16", layout="layer_first", page_size=4)),
@@ -112,7 +111,49 @@ def test_pages_of_another_model_form_or_rank_have_another_print() -> None:
     assert act(tp_rank=1, **latent) == act(tp_rank=0, **latent), "one rank writes what all read"
     assert act(name="mamba", tp_rank=1, **latent) != act(name="mamba", tp_rank=0, **latent)
     with pytest.raises(InputError, match='"namespace"'):
-        act(options=HiCacheOptions(shared="/s"))
+        act(space="")
+
+
+def arguments(model: Path | str, **more: Any) -> Any:
+    """SGLang's server arguments, as far as they are read."""
+    return SimpleNamespace(**({"model_path": str(model), "revision": None, "json_model_override_args": "{}"} | more))
+
+
+def test_the_same_weights_used_in_another_way_have_another_print(tmp_path: Path) -> None:
+    pool = SimpleNamespace(dtype="bf16", layout="page_first", page_size=4)
+
+    def act(args: Any) -> bytes:
+        return pool_print(config(), "kv", pool, 8, model_facts(config(), args, ""))
+
+    model, draft, scales = tmp_path / "model", tmp_path / "draft", tmp_path / "scales.json"
+    for folder in (model, draft):
+        folder.mkdir()
+        (folder / "w.safetensors").write_bytes(b"one")
+    scales.write_text("1.0")
+    prints = [act(arguments(model))]
+    assert prints[0] == act(arguments(model, served_model_name="an alias"))
+    for more in ({"json_model_override_args": '{"rope_scaling": 4}'}, {"quantization": "fp8"}, {"load_format": "dummy"},
+                 {"quantization_param_path": str(scales)}, {"speculative_draft_model_path": str(draft)}):  # fmt: skip
+        prints.append(act(arguments(model, **more)))
+    rope = model / "config.json"
+    for file, text in ((scales, "2.0"), (draft / "config.json", "{}"), (draft / "w.safetensors", "two"),
+                       (rope, '{"rope_theta": 1e4}'), (rope, '{"rope_theta": 1e6}')):  # fmt: skip
+        file.write_text(text)
+        more = {"quantization_param_path": str(scales), "speculative_draft_model_path": str(draft)}
+        prints.append(act(arguments(model, **more)))
+    assert len(set(prints)) == len(prints)
+
+
+def test_a_drafter_or_a_model_that_nothing_names_needs_a_namespace(tmp_path: Path) -> None:
+    (tmp_path / "w.safetensors").write_bytes(b"one")
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    known = arguments("some/model", revision=commit)
+    assert model_facts(config(), known, "") != model_facts(config(), arguments("some/model", revision=commit[::-1]), "")
+    for args in (None, arguments("some/model", revision="main"), arguments("some/model"),
+                 arguments(tmp_path, speculative_draft_model_path="some/draft")):  # fmt: skip
+        with pytest.raises(InputError, match='write "namespace"'):
+            model_facts(config(model_name=str(tmp_path)), args, "")
+        assert model_facts(config(), args, "night of the 3rd")["namespace"] == "night of the 3rd"
 
 
 def test_ranks_that_would_find_nothing_are_refused() -> None:

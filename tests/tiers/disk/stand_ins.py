@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,7 +95,9 @@ class FullFile:
         self.size, self.close = file.size, file.close
 
     def write(self, offset: int, parts: Sequence[Bytes]) -> int:
-        if offset + sum(map(len, parts)) > self.size() and self.name in self.files.full:
+        num_bytes = sum(map(len, parts))
+        grows = offset + num_bytes > self.size() and self.name in self.files.full
+        if grows and num_bytes <= self.files.most_bytes:
             raise OSError(errno.ENOSPC, "No space left on device")
         return self.file.write(offset, parts)
 
@@ -107,6 +110,7 @@ class FullFiles(RealFiles):
 
     def __init__(self, *names: str) -> None:
         self.full = set(names)
+        self.most_bytes = sys.maxsize  # of writes that fail: others find that somebody has made room
 
     def open(self, path: Path, create: bool = False) -> File:
         return FullFile(path.name, super().open(path, create), self)

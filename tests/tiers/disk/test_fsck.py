@@ -11,12 +11,15 @@ import pytest
 
 from quire import InputError
 from quire.cli.tiers import fsck_command
-from quire.tiers.disk.calls.owner import LOCK_NAME, model_folder
+from quire.tiers.disk.calls.owner import model_folder
 from quire.tiers.disk.fsck import examine, model_folders
 from quire.tiers.disk.keep.scrub import Scrubber
 from quire.tiers.disk.log.manifest import NEW_NAME
 from quire.tiers.disk.log.read_manifest import NAME
+from quire.tiers.disk.pages.slots import Failed
+from quire.tiers.process import LOCK_NAME
 
+from ...waits import until
 from .test_folder import CHAIN, PAGES, opened, stored
 from .test_tier import flip
 from .world import FINGERPRINT, changes, page_of, places_of
@@ -160,6 +163,22 @@ def test_progress_counts_every_page(model: Path) -> None:
     assert ticks == [(3, 4), (4, 4)]
 
 
+def test_the_scrubber_goes_on_after_what_a_disk_can_cause(tmp_path: Path) -> None:
+    errors: list[BaseException] = []
+    wrong = iter([OSError("the disk does not answer"), RuntimeError("a bug")])
+
+    def hear(group: int, failed: Failed) -> None:
+        raise next(wrong)
+
+    with opened(tmp_path) as folder:
+        stored(folder, CHAIN, PAGES)
+        flip(folder.folder / "pages-0", 2 * 4096)
+        scrubber = Scrubber(folder.tier, hear, bytes_per_second=1e9, seed=1).start(errors.append)
+        until(lambda: scrubber.stopped == "its thread has ended")
+        assert [type(error) for error in errors] == [OSError, RuntimeError]
+        scrubber.close()
+
+
 def test_the_scrubber_finds_a_bad_page(tmp_path: Path) -> None:
     bad: list[tuple[int, list[int]]] = []
     with opened(tmp_path) as folder:
@@ -177,5 +196,6 @@ def test_the_scrubber_finds_a_bad_page(tmp_path: Path) -> None:
         assert scrubber.num_bad == found, "a page that is gone is not looked at"
         scrubber.start()
         scrubber.close()
+        assert not scrubber.stopped
     with pytest.raises(InputError, match="above 0"):
         Scrubber(folder.tier, lambda group, failed: None, bytes_per_second=0)

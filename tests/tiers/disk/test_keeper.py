@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext
+from logging import WARNING
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,13 @@ from quire.tiers import Mover, PageLayout
 from quire.tiers.disk import DiskKeeper, KeeperPace
 from quire.tiers.disk.calls.owner import model_folder
 from quire.tiers.disk.fsck import examine
+from quire.tiers.disk.keep.disk_health import DiskHealth
 from quire.tiers.disk.log.read_manifest import NAME
 
 from ...effort import cases
+from ...waits import until
 from .rig import BLOCK, DISK, FINGERPRINT, HOST, OFTEN, PAGE, Kept, page_of, prompt
-from .stand_ins import Faults, FaultyFiles
+from .stand_ins import Faults, FaultyFiles, FullFiles
 from .test_tier import flip
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -42,6 +45,54 @@ def test_a_new_process_finds_what_the_last_one_computed(tmp_path: Path) -> None:
     check(after.cache)
     after.close()
     assert not examine(after.folder.folder).findings
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.name.startswith("quire") and one.levelno >= WARNING]
+
+
+def test_a_stall_is_logged_once_though_some_records_go_through(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Records are written, and the fence behind them is not, again and again: that is one stall."""
+    files = FullFiles()
+    kept = Kept(tmp_path, OFTEN, files)
+    kept.compute(0)
+    assert kept.keeper.flush() and not warnings_of(caplog)
+    files.full, files.most_bytes = {NAME, "manifest.new"}, 64
+    for number in range(1, 4):
+        kept.compute(number)
+        assert not kept.keeper.flush() and "ENOSPC" in kept.keeper.report().stalled
+        assert kept.keeper.report().copied_down == 4 * number + 4, "with their records"
+    (begins,) = warnings_of(caplog)
+    assert str(kept.folder.folder) in begins and "ENOSPC" in begins
+    files.full = set()
+    until(lambda: not kept.keeper.report().stalled)  # by itself
+    (_, ends) = warnings_of(caplog)
+    assert ends == f"pages are copied down to {kept.folder.folder} again"
+    kept.close()
+
+
+def test_a_disk_that_has_failed_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    faults = Faults()
+    kept = Kept(tmp_path, files=FaultyFiles(faults))
+    faults.sync_errors |= {NAME: errno.EIO, "manifest.new": errno.EIO}
+    kept.compute(1)
+    for number in range(2, 5):
+        assert not kept.keeper.flush()
+        kept.compute(number)
+        with pytest.raises(OSError, match="EIO"):
+            kept.keeper.fence()
+    (ends,) = warnings_of(caplog)
+    assert "any more" in ends and "EIO" in ends
+    kept.close()
+    caplog.clear()
+    health = DiskHealth(tmp_path)
+    for _ in range(2):  # a compaction, and a record
+        health.fail(OSError(errno.EIO, "damaged"))
+    for _ in range(2):
+        health.on_error(RuntimeError("a bug"))
+    assert len(warnings_of(caplog)) == 2 and health.report.errors == 2 and "EIO" in health.report.broken
 
 
 def test_more_than_the_host_holds_goes_through_the_disk(tmp_path: Path) -> None:

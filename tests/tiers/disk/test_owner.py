@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from quire import InputError, QuireError, StateError
-from quire.tiers.disk.calls.owner import LOCK_NAME, FolderLock, model_folder
+from quire.tiers.disk.calls.owner import model_folder
+from quire.tiers.process import LOCK_NAME, FolderLock
 
 from ...full_disk import full_disk
 from .test_folder import CHAIN, PAGES, opened, stored

@@ -53,23 +53,40 @@ class TestDiskTier(FailureSuite):
         flip(self.folder / f"pages-{group}", slot * SLOT + 7)
 
 
-def test_large_pages_come_whole_and_in_parts(tmp_path: Path) -> None:
-    tier = DiskTier("disk", (3,), (600_000,), tmp_path)
-    pages = fill(tier, 0)
+@pytest.mark.parametrize("size", [600_000, 6_000_000])  # smaller and larger than what is read at once
+def test_large_pages_come_whole_and_in_parts(tmp_path: Path, size: int, faults: Faults) -> None:
+    tier = DiskTier("disk", (3,), (size,), tmp_path, io=PATIENT, files=FaultyFiles(faults))
+    pages, strip = fill(tier, 0), size // 12 + 1
     assert np.array_equal(contents(tier, 0), pages)
-    part = np.zeros((6, 50_001), np.uint8)
+    part = np.zeros((6, strip), np.uint8)
     tier.read(0, [1], [part])
-    assert np.array_equal(part, pages[1].reshape(6, -1)[:, :50_001])
-    twice = np.zeros((2, 1, 600_000), np.uint8)
+    assert np.array_equal(part, pages[1].reshape(6, -1)[:, :strip])
+    twice = np.zeros((2, 1, size), np.uint8)
     tier.read(0, [2, 2], list(twice))
     assert np.array_equal(twice[0], pages[2]) and np.array_equal(twice[1], pages[2])
-    data = page(4, 60_000).reshape(6, 10_000)
+    data = page(4, size // 10).reshape(6, -1)
     tier.write(0, [1], [data])
-    pages[1].reshape(6, -1)[:, :10_000] = data
+    pages[1].reshape(6, -1)[:, : data.shape[1]] = data
     assert np.array_equal(contents(tier, 0), pages)
-    flip(tmp_path / "pages-0", 2 * 602_112 + 599_999)
+    flip(tmp_path / "pages-0", 2 * -(-size // SLOT) * SLOT + size - 1)
     with pytest.raises(TierError, match="do not match their checksum"):
         tier.read(0, [2], [np.zeros((1, 10), np.uint8)])
+    tier.close()
+
+
+def test_few_calls_wait_for_the_disk(tmp_path: Path, faults: Faults) -> None:
+    """Beside a busy thread of the engine each of them comes back late; what is damaged reaches no caller's memory."""
+    size = 2 << 20
+    tier = DiskTier("disk", (5,), (size,), tmp_path, io=DiskIO(1, 4, PATIENT.deadline), files=FaultyFiles(faults))
+    pages = fill(tier, 0)
+    faults.calls.clear()
+    assert np.array_equal(contents(tier, 0), pages)
+    assert faults.calls == [("read", "pages-0", 2 * size), ("read", "pages-0", 2 * size), ("read", "pages-0", size)]
+    flip(tmp_path / "pages-0", 3 * size + 5)
+    out = np.full((2, 1, size), 7, np.uint8)
+    with pytest.raises(TierError, match="do not match their checksum") as caught:
+        tier.read(0, [2, 3], list(out))
+    assert list(caught.value.failed) == [3] and np.array_equal(out[0], pages[2]) and (out[1] == 7).all()
     tier.close()
 
 

@@ -41,9 +41,12 @@ def test_an_act_that_raises_is_told_and_the_thread_goes_on() -> None:
     def fail(job: DiskJob) -> None:
         raise ValueError("no")
 
-    jobs = workers.run([fail, lambda job: None, fail], 600)
-    assert [repr(job.error) for job in jobs] == ["ValueError('no')", "None", "ValueError('no')"]
-    assert all(job.done for job in jobs) and workers.close(600)
+    def leave(job: DiskJob) -> None:
+        raise SystemExit
+
+    jobs = workers.run([fail, lambda job: None, leave, fail], 600)
+    assert [repr(job.error) for job in jobs] == ["ValueError('no')", "None", "SystemExit()", "ValueError('no')"]
+    assert all(job.done for job in jobs) and not workers.stopped and workers.close(600)
     (after,) = workers.run([fail], 600)
     assert not after.done and after.given_up
 
@@ -58,8 +61,7 @@ def test_a_long_job_that_is_heard_of_is_not_given_up() -> None:
         assert job.fill(out, ones) and job.alive >= begun
         assert job.touch(lambda: None) and job.alive >= begun
         job.alive = begun + 600  # as if it said so over and over, however seldom a busy machine lets it
-        while time.monotonic() < begun + 2.2:
-            pass
+        Event().wait(2.2)  # behind the deadline of one that says nothing
 
     (job,) = workers.run([work], 2.0)
     assert job.done and not job.given_up and out[0] == 1

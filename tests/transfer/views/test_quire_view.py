@@ -104,6 +104,28 @@ def test_what_is_not_computed_cannot_be_offered() -> None:
         side.view.offer("r", Span(0, 9))
 
 
+def test_what_a_step_in_flight_computes_is_neither_offered_nor_counted_on() -> None:
+    """With `share_pending` a prompt shares it, and a transfer does not: it wants every block, and sends none of it."""
+    cache = Cache(CacheConfig((TierConfig("device", 32),), SIZE, (FULL,), 8, 64, share_pending=True))
+    view, prompt = QuireView(cache), tokens(range(14))
+    cache.add_sequence_batch([Request("r", prompt)])
+    step = cache.launch()
+    (sharer,) = cache.add_sequence_batch([Request("s", prompt)]).sequences
+    assert sharer.start == 12
+    for name in "rs":
+        with pytest.raises(StateError, match="0 of them computed"):
+            view.offer(name, Span(0, 4))
+    landing = view.want(Request("d", prompt))
+    assert landing is not None and spans_of(landing.places[0]) == (Span(0, 4),) and landing.start == 0
+    check(cache)
+    view.release(landing)
+    cache.commit(step)
+    offer, landing = view.offer("s", Span(0, 12)), view.want(Request("e", prompt))
+    assert offer is not None and spans_of(offer.places[0]) == (Span(0, 3),)
+    assert landing is not None and spans_of(landing.places[0]) == (Span(3, 4),) and landing.start == 12
+    check(cache)
+
+
 def test_an_encoder_is_sent_whole_or_not_at_all() -> None:
     """Ten encoder places in three blocks; the second prompt about the same input wants its own text only."""
     groups = (FULL, LayerGroup("cross", page_bytes=16, cross=True))

@@ -17,6 +17,7 @@ from quire.core.records.reports.receipt import Receipt
 from quire.core.records.request import Int32, Request
 from quire.core.state.prepared import Prepared
 from quire.core.state.sequence import Sequence
+from quire.engine.sampling.answer_counts import AnswerCounts
 from quire.engine.sampling.params import Sampling
 from quire.engine.step.runs.branch_prefetch import BranchPrefetch
 from quire.engine.step.runs.page_hints import COMPLETE, NO_HINTS
@@ -152,8 +153,8 @@ class Branch:
     """Tokens of one answer in the making, behind its prompt. `sequence` is its hold on pages; None while it waits."""
 
     __slots__ = (
-        "_begun", "_buffer", "_filled", "drafts", "id", "index", "log_probs", "made", "mask", "prefetch", "prepared",
-        "run", "sequence",
+        "_begun", "_buffer", "_filled", "counts", "drafts", "id", "index", "log_probs", "made", "mask", "prefetch",
+        "prepared", "run", "sequence",
     )  # fmt: skip
 
     def __init__(self, run: Run, index: int, id: Hashable, tokens: Int32, mask: TokenMask | None = None) -> None:
@@ -170,6 +171,7 @@ class Branch:
         self.prepared: Prepared | None = None  # its next claim, while it waits
         self.prefetch: BranchPrefetch | None = None  # pages on their way, while it waits for the first time
         self.drafts: Int32 = _NONE  # guessed tokens that this step computes beside its last one
+        self.counts = AnswerCounts()  # of its answer's tokens, for penalties
         self.mask = mask  # what may come next; None: anything
         self.log_probs: torch.Tensor | None = None  # a beam's, while it waits for the others
 

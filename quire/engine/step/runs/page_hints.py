@@ -10,11 +10,12 @@ Knows no cache and no text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 from quire.core.records.caller_arguments import nearest
 from quire.core.records.errors import InputError, UnknownField, say, shown
+from quire.core.records.groups import LARGEST
 from quire.core.records.hint_words import Back, check_session, hint_number
 from quire.core.records.retain import Retention
 
@@ -29,7 +30,7 @@ class PageHintOptions(TypedDict, total=False):
     session: str | None
     back: Back | None
     calls_tool: Callable[[str], bool] | None
-    resume_points: tuple[int, ...]
+    resume_points: Sequence[int]
 
 
 class PageHints(NamedTuple):
@@ -39,7 +40,7 @@ class PageHints(NamedTuple):
     session: str | None = None  # requests that follow one another
     back: Back | None = None  # when its text is asked for again; None: as its answers end
     calls_tool: Callable[[str], bool] | None = None  # None: there are no tools, or they cannot be read
-    resume_points: tuple[int, ...] = ()  # positions in the prompt where others may go on from
+    resume_points: Sequence[int] = ()  # positions in the prompt where others may go on from
 
     def __repr__(self) -> str:
         session = "" if self.session is None else ", a session"  # whose name may identify a person
@@ -86,4 +87,8 @@ def checked_hints(hints: PageHints) -> PageHints:
     if hints.calls_tool is not None and not callable(hints.calls_tool):
         fact = f"it is a {type(hints.calls_tool).__name__}"
         raise InputError(say(f"calls_tool={shown(hints.calls_tool)}", fact, "pass a function of a text, or None"))
+    points = hints.resume_points
+    if not isinstance(points, list | tuple) or not all(type(at) is int and 0 < at < LARGEST for at in points):
+        fact, cure = "they are not a list of positions", "pass numbers of tokens in the prompt, such as [512]"
+        raise InputError(say(f"resume_points={shown(points)}", fact, cure))
     return hints

@@ -46,12 +46,15 @@ class RefusedBranch(NamedTuple):
 class Turn:
     """One step, decided: what to compute, and which branches can never run."""
 
-    __slots__ = ("admitted", "in_flight", "made_way", "must_read", "passed_over", "refused", "rows", "works")
+    __slots__ = (
+        "admitted", "in_flight", "made_way", "must_read", "passed_over", "refused", "rows", "shares", "works",
+    )  # fmt: skip
 
     def __init__(self, *, in_flight: bool = False) -> None:
         self.in_flight = in_flight  # earlier steps have not been read: pages that branches give up now come back later
         self.must_read = False  # it lacks what comes back when they have been
         self.passed_over = 0  # waiting branches whose pages were on their way when it was decided
+        self.shares = False  # a newcomer uses what this step, or one in flight, computes for another
         self.made_way = False  # some lost their pages to one that could not come in before
         self.rows: Int32 = NO_ROWS  # plain ones, that compute a token each; those still ready when it is packed
         self.works: dict[Branch, Work] = {}  # of all others

@@ -100,7 +100,8 @@ def cache_config(
         tiers.append(TierConfig("disk", disk_slots(options.disk_bytes, page_bytes), slow=True))
     return CacheConfig(
         tuple(tiers), sizes.pop(), layers, max_length=max_length, partial_reuse=False, eviction=options.eviction,
-        eviction_cost=options.eviction_cost, receipts=options.receipts, receipt_chunks=options.receipt_chunks,
+        eviction_cost=options.eviction_cost, compute_doubles_at=options.compute_doubles_at,
+        receipts=options.receipts, receipt_chunks=options.receipt_chunks,
         events=events, lasting=options.disk is not None,
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import get_args
 
 from quire.core.records.config import Eviction, EvictionCost
 from quire.core.records.errors import InputError, say, shown
+from quire.core.records.groups import LARGEST
 from quire.integrations.vllm.common.memory_sizes import disk_bytes, host_bytes, is_percent
 
 TESTED = ("0.32", "0.33")  # of vLLM; the connector leans on what its scheduler and worker do, not only on signatures
@@ -18,8 +19,9 @@ class ConnectorOptions:
     """Sizes and rules of the connector; the names are those of the extra config."""
 
     host: int  # bytes of host memory for pages, of all ranks together; written "40GB", or "20%" of what may be had
-    eviction: Eviction = "auto"  # which page goes first: "adaptive" learns it, but for models with windows "lru"
+    eviction: Eviction = "auto"  # which page goes first: "adaptive" learns it, "auto" does so but for states alone
     eviction_cost: EvictionCost = "tokens"  # what a lost page costs; "compute" keeps deep pages longer
+    compute_doubles_at: int = 30_000  # for "compute": the position of a token that costs twice the first one
     checksums: bool = True  # of every page, made when it is stored and looked at when it is loaded
     store_decoded: bool = True  # blocks that hold generated tokens are kept too
     min_load_tokens: int = 1  # a hit that saves fewer tokens than this is not loaded
@@ -43,6 +45,9 @@ class ConnectorOptions:
         if self.eviction_cost not in get_args(EvictionCost):
             fact, cure = "it is not a known cost", f"use one of {', '.join(get_args(EvictionCost))}"
             raise InputError(say(f"eviction_cost {shown(self.eviction_cost)}", fact, cure))
+        if type(self.compute_doubles_at) is not int or not 1 <= self.compute_doubles_at < LARGEST:
+            fact = f"it is a position in a prompt, from 1 to {LARGEST - 1:,}"
+            raise InputError(say(f"compute_doubles_at {shown(self.compute_doubles_at)}", fact, "30000 fits 8B models"))
         for name in ("checksums", "store_decoded", "receipts", "keep_over_sleep", "any_version"):
             if type(getattr(self, name)) is not bool:
                 raise InputError(say(f"{name} {shown(getattr(self, name))}", "it is on or off", "write true or false"))

@@ -20,6 +20,7 @@ from quire.integrations.vllm.outer.page_memory import MemoryShape
 from quire.tiers.fingerprint import facts_digest, files_digest, files_identity, fingerprint
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
+CONFIGS = ("config.json", "params.json", "*quant*.json", "*.py")  # what of a folder says how its weights are used
 PASSING = ("transformers_version", "_name_or_path", "_commit_hash")  # of a config: no part of the model
 
 
@@ -73,6 +74,14 @@ def local_weights(model: str) -> str | None:
         files = sorted({path for kind in WEIGHTS for path in Path(model).glob(kind)})
         return _kept_digest(files) if files else None
     return _kept_digest([Path(model)]) if Path(model).is_file() else None
+
+
+def local_config(model: str) -> str | None:
+    """A digest of the files beside the weights that say how they are used: rope, quantisation, code of its own."""
+    if not Path(model).is_dir():
+        return None
+    files = sorted({path for kind in CONFIGS for path in Path(model).glob(kind) if path.is_file()})
+    return files_digest(files).hex() if files else None
 
 
 def _kept_digest(files: list[Path]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from quire.core.records.errors import InputError, say, shown
 from quire.integrations.places.place_options import PlaceOptions
 from quire.integrations.vllm.common.memory_sizes import disk_bytes
-from quire.integrations.vllm.outer.model_print import local_weights
+from quire.integrations.vllm.outer.model_print import local_config, local_weights
 
 MODEL_FACTS = ("tokens_per_hash", "blocks_per_chunk", "tp_size", "pp_size", "pcp_size", "dcp_size", "world_size")
 
@@ -36,18 +36,20 @@ def read_tier_options(given: Mapping[str, Any]) -> TierOptions:
 
 
 def tier_print(config: Any, page_bytes: int, version: str, namespace: str) -> bytes:
-    """32 bytes for the model, its weights and the form of a row: pages of another print are never found.
+    """32 bytes for the model, its weights, its config and the form of a row: pages of another print are never found.
 
-    vLLM's keys say which tokens, adapter and images a row is of, and nothing of this.
+    vLLM's keys say which tokens, adapter and images a row is of, and nothing of this. It tells a tier nothing of
+    --hf-overrides, of weights that are quantised when loaded, nor of a drafter's: they need a namespace.
     """
     model, cache, parallel = config.model, config.cache, config.parallel
     weights = local_weights(model.name)
     if weights is None and not namespace:
         fact = "no files say which weights these are, and vLLM does not tell a tier which revision it loads"
-        cure = 'write "namespace": "...", and another one whenever the weights change'
+        cure = 'write "namespace": "...", and another one whenever the weights or how they are used change'
         raise InputError(say(f"pages of {shown(model.name)}", fact, cure))
     facts = {
-        "vllm": ".".join(version.split(".")[:2]), "weights": weights or model.name, "dtype": str(model.dtype),
+        "vllm": ".".join(version.split(".")[:2]), "weights": weights or model.name,
+        "config": local_config(model.name), "dtype": str(model.dtype),
         "row": page_bytes, "groups": [[group.tokens_per_block, *group.layer_names] for group in config.groups],
         "layout": [config.replicated_layout, config.canonical_layout, config.kv_cache_layout], "namespace": namespace,
         **{name: getattr(cache if hasattr(cache, name) else parallel, name) for name in MODEL_FACTS},

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes
+from quire.tiers.process import reason
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600  # prompts are in there: no other user reads them
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -236,9 +237,3 @@ def write_all(file: File, offset: int, parts: Sequence[Bytes]) -> None:
         raise FullDisk(wrong.errno, wrong.strerror) from wrong
     if wrong is not None:
         raise wrong
-
-
-def reason(wrong: OSError) -> str:
-    """An error of the operating system in words."""
-    name = errno.errorcode.get(wrong.errno or 0, type(wrong).__name__)
-    return f"{wrong.strerror or wrong} ({name})"

@@ -19,6 +19,11 @@ from quire.tiers.base import Bytes
 from quire.tiers.disk.calls.files import File
 
 
+def copy(target: Bytes, source: Bytes) -> None:
+    """Of one stretch of bytes. NumPy would give the interpreter away meanwhile, and a busy one comes back late."""
+    target.data[:] = source.data
+
+
 class DiskJob:
     """A part of a call. What it does to the caller's memory, it does through one of these calls; each says: I live."""
 
@@ -28,7 +33,7 @@ class DiskJob:
         self.act = act
         self.done = self.given_up = self.running = False
         self.alive = 0.0  # when it was last heard of
-        self.error: Exception | None = None  # what the act raised
+        self.error: BaseException | None = None  # what the act raised
         self._touching = Lock()
 
     def touch(self, act: Callable[[], None]) -> bool:
@@ -53,7 +58,7 @@ class DiskJob:
         with self._touching:
             if self.given_up:
                 return False
-            target[:] = source
+            copy(target, source)
             self.alive = time.monotonic()
             return True
 
@@ -100,6 +105,11 @@ class Workers:
     def hanging(self) -> bool:
         """Whether every thread is in a job that its caller has given up: the disk answers none."""
         return self._hanging >= len(self._threads)
+
+    @property
+    def stopped(self) -> int:
+        """Threads that have ended though these are open: there should be none, whatever they meet."""
+        return 0 if self._closed else sum(not thread.is_alive() for thread in self._threads)
 
     def run(self, acts: Sequence[Callable[[DiskJob], None]], seconds: float) -> list[DiskJob]:
         """Do them all, and wait; one job for each act, `done` unless nothing was heard for so many seconds."""
@@ -150,7 +160,7 @@ class Workers:
             job, call = entry
             try:
                 job.act(job)
-            except Exception as error:  # raised to its caller; the thread goes on
+            except BaseException as error:  # raised to its caller; the thread goes on
                 job.error = error
             with self._ended:
                 job.running, job.done = False, True

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from threading import Thread
 
-from quire.tiers.disk.calls.files import reason
 from quire.tiers.disk.folder import DiskFolder
 from quire.tiers.disk.keep.disk_health import DiskHealth
 from quire.tiers.disk.log.manifest import DamagedLog
+from quire.tiers.process import reason
 
 _log = logging.getLogger("quire.tiers")
 

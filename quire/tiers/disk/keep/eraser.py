@@ -42,7 +42,7 @@ class Eraser:
 
     def erase(self) -> None:
         """All that is to be erased; OSError: some of it is not, and stays on the list."""
-        self._overwrite(self._to_erase.erase_stray)
+        self._overwrite("stray", self._to_erase.erase_stray)
         if not self._to_erase.forgotten:
             return
         unrecorded: FullDisk | None = None
@@ -52,21 +52,22 @@ class Eraser:
         except FullDisk as full:
             unrecorded = full
             self._clear()
-        self._overwrite(self._to_erase.erase_forgotten)
+        self._overwrite("forgotten", self._to_erase.erase_forgotten)
         if unrecorded is None:
             self._fence_and_compact()
         else:
-            self._health.run(self._folder.tier.sync)
+            self._health.run("fence", self._folder.tier.sync)
             if self._journal.has_unrecorded_tokens:
                 raise unrecorded
         self._to_erase.forgotten.clear()
 
-    def _overwrite(self, act: Callable[[DiskTier | RankedTier], None]) -> None:
+    def _overwrite(self, name: str, act: Callable[[DiskTier | RankedTier], None]) -> None:
         try:
             act(self._folder.tier)
         except OSError as error:
-            self._health.stall(error)
+            self._health.stall(name, error)
             raise
+        self._health.go_on(name)
 
     def _fence_and_compact(self) -> None:
         try:
@@ -80,4 +81,4 @@ class Eraser:
     def _clear(self) -> None:
         """What was forgotten leaves the manifest without a byte more."""
         pages = self._to_erase.pages()
-        self._health.run(lambda: self._folder.manifest.clear(pages))
+        self._health.run("clear", lambda: self._folder.manifest.clear(pages))

@@ -44,10 +44,11 @@ class Journal:
                 self._health.fail(damaged)
                 raise
             except OSError as error:
-                self._health.stall(error)
+                self._health.stall("record", error)
                 raise
             self._unrecorded.popleft()
-            self._unfenced, self._health.report.stalled = True, ""
+            self._unfenced = True
+            self._health.go_on("record")
 
     @property
     def has_unrecorded_tokens(self) -> bool:
@@ -56,7 +57,7 @@ class Journal:
 
     def free_slots(self) -> None:
         """Slots that were recorded as free may be written from now on."""
-        self._health.run(self._folder.before_writing)
+        self._health.run("fence", self._folder.before_writing)
 
     def add_bytes(self, num_bytes: int) -> None:
         """So much was copied down; a fence has yet to cover it."""
@@ -65,9 +66,9 @@ class Journal:
     def fence(self) -> None:
         """What was copied down is durable; OSError: it is not."""
         self.record()
-        self._health.run(self._folder.fence)
+        self._health.run("fence", self._folder.fence)
         self._unfenced, self._unfenced_bytes, self._last_fence = False, 0, time.monotonic()
-        self._health.report.stalled = ""
+        self._health.go_on("record", "fence", "clear")  # what was to be cleared was recorded
         self._health.report.fences += 1
 
     def fence_if_due(self, pace: KeeperPace) -> float:

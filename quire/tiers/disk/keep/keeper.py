@@ -23,7 +23,6 @@ from quire.core.records.plan import Plan
 from quire.core.records.request import Request
 from quire.core.state.claim import Refusal
 from quire.tiers.base import PageLayout, Tier
-from quire.tiers.disk.calls.files import reason
 from quire.tiers.disk.folder import DiskFolder
 from quire.tiers.disk.keep.asks import AskedThread
 from quire.tiers.disk.keep.background_plans import OnSetbacks
@@ -33,6 +32,7 @@ from quire.tiers.disk.keep.scrub import Scrubber
 from quire.tiers.disk.keep.upkeep import Upkeep
 from quire.tiers.disk.log.manifest import EMPTY
 from quire.tiers.disk.pages.slots import Failed
+from quire.tiers.process import reason
 
 T = TypeVar("T")
 
@@ -165,6 +165,19 @@ class DiskKeeper:
     def hanging(self) -> bool:
         """Whether it was closed and its thread still waits for the disk: it may touch pages yet."""
         return self._upkeep.plans.closing.is_set() and self._thread.alive
+
+    @property
+    def stopped(self) -> str:
+        """Which of the threads that copy pages has ended; empty: none, or it is closed."""
+        if not self._thread.alive:
+            return "its thread has ended"
+        workers = self._folder.tier.stopped
+        return f"{workers} of its worker threads have ended" if workers else ""
+
+    @property
+    def scrubber(self) -> Scrubber | None:
+        """What reads pages to find damage early, if anything does."""
+        return self._scrubber
 
     def __enter__(self) -> DiskKeeper:
         return self

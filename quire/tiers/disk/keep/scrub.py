@@ -10,6 +10,7 @@ from threading import Event, Thread
 import numpy as np
 
 from quire.core.records.errors import InputError, StateError, say
+from quire.tiers.disk.keep.disk_health import is_bug
 from quire.tiers.disk.pages.slots import Failed, NoVerdict
 from quire.tiers.disk.pages.tier import DiskTier
 from quire.tiers.disk.ranks.ranked_tier import RankedTier
@@ -49,6 +50,12 @@ class Scrubber:
             self._thread.join(None if seconds is None else max(0.0, seconds))
         return not self._thread.is_alive()
 
+    @property
+    def stopped(self) -> str:
+        """Why it looks at nothing any more, though it is open; empty: it does."""
+        ended = self._thread.ident is not None and not self._thread.is_alive() and not self._closing.is_set()
+        return "its thread has ended" if ended else ""
+
     def look(self, count: int = AT_ONCE) -> int:
         """Read some pages of a pool by chance, and report the bad ones; how many bytes that was."""
         pools = sorted(set(self._tier.info().first_of))
@@ -79,4 +86,6 @@ class Scrubber:
                 return
             except BaseException as error:
                 self._on_error(error)
-                return
+                if is_bug(error):
+                    return
+                done = int(self._pace)  # the disk may come round: look again in a second

@@ -22,11 +22,13 @@ from quire.core.outside.key_ranking import KeyRanking
 from quire.core.records.errors import InputError, QuireError, say
 from quire.tiers.base import Bytes, TierError
 from quire.tiers.disk import DiskCounts, DiskFolder, DiskIO, DiskLimits
-from quire.tiers.disk.calls.files import REAL_FILES, Files, FullDisk, reason
+from quire.tiers.disk.calls.files import REAL_FILES, Files, FullDisk
+from quire.tiers.disk.calls.stalls import Stalls
 from quire.tiers.disk.keyed.key_blocks import MOST_KEY_BYTES, ROOT, came, freed, read_keys
 from quire.tiers.disk.keyed.key_place import THERE, Still
 from quire.tiers.disk.log.manifest import EMPTY, DamagedLog
 from quire.tiers.disk.pages.slots import Gone, NoVerdict
+from quire.tiers.process import reason
 
 _log = logging.getLogger("quire.tiers")
 KEY_INDEX = 700  # bytes of memory per page, at most: key, slot, checksum, uses, eight ghosts
@@ -51,7 +53,7 @@ class KeyDisk:
         self._folder = DiskFolder(folder, fingerprint, (page_bytes,), (num_slots,), io=io, files=files, limits=limits)
         self.report = self._folder.report
         self.broken = ""  # why nothing is written any more
-        self.stalled = ""  # why the last write failed, while it may yet succeed
+        self._stalls, self._unwritten = Stalls(self._folder.folder), ""  # the last: why pages of a write were not
         self.tell_gone: Callable[[Sequence[bytes]], None] = lambda keys: None  # may neither wait nor call back
         self._fence_seconds = fence_seconds
         self._writing = RLock()  # the manifest's and the slots' one writer; taken before the other
@@ -84,6 +86,11 @@ class KeyDisk:
     def num_slots(self) -> int:
         """Pages for which there is room."""
         return self._room
+
+    @property
+    def stalled(self) -> str:
+        """Why something is not written now, that may yet succeed."""
+        return self._stalls.why or self._unwritten
 
     @property
     def hanging(self) -> bool:
@@ -148,7 +155,7 @@ class KeyDisk:
             slots = list(self._to_free)
         if not slots:
             return True
-        with self._trying(answers, keys) as tried:
+        with self._trying("record", answers, keys) as tried:
             self._folder.record(freed(slots))
             self._folder.before_writing()
         if tried:
@@ -167,13 +174,13 @@ class KeyDisk:
         except TierError as wrong:
             written = [key for key, slot in slots.items() if slot not in wrong.failed]
             answers.update({key: wrong.failed[slot] for key, slot in slots.items() if slot in wrong.failed})
-            self.stalled = next(iter(wrong.failed.values()), "")
+            self._unwritten = next(iter(wrong.failed.values()), "")
         if not still():  # its memory may hold something else by now
             answers.update(dict.fromkeys(written, LEFT))
             written = []
         done: set[bytes] = set()
         if written:
-            with self._trying(answers, written) as tried:
+            with self._trying("record", answers, written) as tried:
                 left = self._record(written, slots)
                 done = {key for key in written if slots[key] not in left}
             if tried:
@@ -188,7 +195,7 @@ class KeyDisk:
         keys = keys[::-1]
         first, self._number = self._number, self._number + len(keys)
         left = self._folder.record(came(keys, [slots[key] for key in keys], first))
-        self._unfenced, self.stalled = True, ""
+        self._unfenced, self._unwritten = True, ""
         return set(left.slot.tolist())
 
     def _give_back(self, slots: dict[bytes, int], answers: dict[bytes, str]) -> None:
@@ -201,24 +208,25 @@ class KeyDisk:
                     answers[key] = answers[key] or LEFT
 
     @contextmanager
-    def _trying(self, answers: dict[bytes, str], keys: Sequence[bytes]) -> Iterator[list[bool]]:
+    def _trying(self, act: str, answers: dict[bytes, str], keys: Sequence[bytes]) -> Iterator[list[bool]]:
         """Do something with the manifest; the list is empty where it failed, and the answers say why."""
         tried: list[bool] = [True]
         try:
             yield tried
+            self._stalls.end(act)
         except OSError as wrong:
             tried.clear()
             why = reason(wrong)
             if isinstance(wrong, DamagedLog) or (not keys and not isinstance(wrong, FullDisk | TimeoutError)):
                 self._break(why)  # what a sync could not write may be lost permanently, and nothing reports it again
-            elif not self.stalled:
-                _log.warning("nothing is written to %s for now: %s", self._folder.folder, why)
-            self.stalled = why
+            else:
+                self._stalls.begin(act, why)
             answers.update(dict.fromkeys(keys, why))
 
     def _break(self, why: str) -> None:
-        self.broken = self.broken or why
-        _log.error("nothing is written to %s any more: %s", self._folder.folder, self.broken)
+        if not self.broken:
+            self.broken = why
+            _log.error("nothing is written to %s any more: %s", self._folder.folder, why)
 
     def _forget(self, keys: Sequence[bytes]) -> None:
         """The order has let them go; their slots are free when a record says so. Under the lock."""
@@ -320,7 +328,7 @@ class KeyDisk:
 
     def fence(self) -> bool:
         """What was written is durable when this says so."""
-        with self._writing, self._trying({}, ()) as tried:
+        with self._writing, self._trying("fence", {}, ()) as tried:
             self._last_fence = time.monotonic()
             self._folder.fence()
             self._unfenced = False

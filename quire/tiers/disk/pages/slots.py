@@ -5,8 +5,11 @@ verified and written; knows no threads, no deadlines and no other pool.
     [ page     ....]  [ page     ....]  [ page  ...     no write touches a sector of its neighbour's
 
 What the system has in memory is copied straight into the caller's, which takes no time that a disk could stretch. What
-it must ask the disk for is read through a buffer of the thread's own and then copied: the caller's memory is touched
-only while the caller still waits.
+it must ask the disk for is read through a buffer of the thread's own, verified, and then copied: the caller's memory is
+touched only while the caller still waits.
+
+A call that waits for the disk gives the interpreter away, and beside a thread of the engine that is always busy it
+comes back after 5 ms: so few calls ask for much at once, and copies keep the interpreter.
 """
 
 from __future__ import annotations
@@ -19,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.tiers.base import Bytes
-from quire.tiers.disk.calls.files import MAX_PARTS, File, read_all, reason, write_some
-from quire.tiers.disk.calls.workers import DiskJob
+from quire.tiers.disk.calls.files import MAX_PARTS, File, read_all, write_some
+from quire.tiers.disk.calls.workers import DiskJob, copy
 from quire.tiers.disk.pages.checksum import checksum, running
+from quire.tiers.process import reason
 
 ALIGNMENT = 4096
-CHUNK = 256 << 10  # bytes read at once into the thread's buffer
-RUN_BYTES = 4 << 20  # of one call at most
+RUN_BYTES = 4 << 20  # of one call at most, and so of the thread's buffer
 JOB_BYTES = 1 << 20  # of one job of several calls, at least ...
 MOST_JOB_BYTES = 16 << 20  # ... and at most: to hand a job over costs as much as to read some pages of it
 ALONE = 256 << 10  # smaller pages are copied by one thread at a time: two would mostly hand the interpreter to and fro
@@ -116,12 +119,12 @@ class SlotFile:
 
     def read(self, wanted: Wanted, job: DiskJob) -> Failed:
         """Read neighbouring slots, verify them, and fill their buffers while the caller waits; what failed."""
-        if self.stride > CHUNK:
+        if self.stride > RUN_BYTES:
             return {slot: why for slot, buffers in wanted if (why := self._read_large(slot, buffers, job))}
         failed: Failed = {}
-        step = CHUNK // self.stride
+        step = RUN_BYTES // self.stride
         for start in range(0, len(wanted), step):
-            self._read_small(wanted[start : start + step], job, failed)
+            self._read_run(wanted[start : start + step], job, failed)
         return failed
 
     def write(self, pages: list[tuple[int, Bytes]], job: DiskJob) -> Failed:
@@ -158,15 +161,15 @@ class SlotFile:
         page.reshape(strips, -1)[:, :width] = data
         return page
 
-    def _read_small(self, wanted: Wanted, job: DiskJob, failed: Failed) -> None:
-        stage = _stage(CHUNK)[: len(wanted) * self.stride]
+    def _read_run(self, wanted: Wanted, job: DiskJob, failed: Failed) -> None:
+        stage = _stage()[: len(wanted) * self.stride]
         first = wanted[0][0]
         try:
             got = read_all(self.file, first * self.stride, stage)
         except OSError as error:
             if len(wanted) > 1:  # which of them it is shows one by one
                 for one in wanted:
-                    self._read_small([one], job, failed)
+                    self._read_run([one], job, failed)
                 return
             failed[first] = reason(error)
             return
@@ -183,9 +186,9 @@ class SlotFile:
         """Piece by piece; into the buffer at once where it takes the whole page, else into memory of our own."""
         whole = _whole_page(buffers, self.page_bytes)
         target = np.empty(self.page_bytes if buffers else 0, np.uint8) if whole is None else whole
-        total, stage, size, at = running(), _stage(CHUNK), self.page_bytes, slot * self.stride
-        for start in range(0, size, CHUNK):
-            if start + CHUNK > size:
+        total, stage, size, at = running(), _stage(), self.page_bytes, slot * self.stride
+        for start in range(0, size, RUN_BYTES):
+            if start + RUN_BYTES > size:
                 stage = stage[: size - start]
             try:
                 if read_all(self.file, at + start, stage) < len(stage):
@@ -193,7 +196,7 @@ class SlotFile:
             except OSError as error:
                 return reason(error)
             total.update(stage.data)
-            if buffers and not job.fill(target[start : start + CHUNK], stage):
+            if buffers and not job.fill(target[start : start + RUN_BYTES], stage):
                 return Unanswered("no caller waits for it any more")
         why = self._verdict(slot, total.intdigest(), job)
         if not why and buffers and whole is None:
@@ -219,10 +222,10 @@ UNKNOWN = Gone("no page is known to be there")
 _PAD: Bytes = np.zeros(ALIGNMENT, np.uint8)
 
 
-def _stage(size: int) -> Bytes:
-    """The thread's buffer."""
+def _stage() -> Bytes:
+    """The thread's buffer. Memory that no read has needed is not taken."""
     if not hasattr(_thread, "stage"):
-        _thread.stage = np.empty(size, np.uint8)
+        _thread.stage = np.empty(RUN_BYTES, np.uint8)
     stage: Bytes = _thread.stage
     return stage
 
@@ -236,5 +239,8 @@ def _whole_page(buffers: list[Bytes], page_bytes: int) -> Bytes | None:
 
 def _fill(buffers: list[Bytes], page: Bytes) -> None:
     for buffer in buffers:
+        if (whole := _whole_page([buffer], len(page))) is not None:
+            copy(whole, page)
+            continue
         strips, width = buffer.shape
         buffer[:] = page.reshape(strips, -1)[:, :width]

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes, TierError, TierInfo, check_call, check_distinct
-from quire.tiers.disk.calls.files import REAL_FILES, File, Files, reason
+from quire.tiers.disk.calls.files import REAL_FILES, File, Files
 from quire.tiers.disk.calls.workers import DiskJob, Workers
 from quire.tiers.disk.pages.slots import Failed, SlotFile, Sums, Unanswered, page_file
-from quire.tiers.process import check_process
+from quire.tiers.process import check_process, reason
 
 CLOSED = Unanswered("the tier was closed meanwhile")
 HANGS = Unanswered("an earlier write to it hangs in the disk")
@@ -97,6 +97,11 @@ class DiskTier:
         self._counts = DiskCounts()
         self._closed = False
         self._workers = Workers(f"quire-{name}", self._io.num_threads, self._io.depth)
+
+    @property
+    def stopped(self) -> int:
+        """Its worker threads that have ended though it is open."""
+        return self._workers.stopped
 
     def info(self) -> TierInfo:
         """What the tier is."""

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.plan import MoveColumn, Moves, Plan
 from quire.tiers.base import PageLayout, Tier
-from quire.tiers.disk.calls.files import REAL_FILES, Files, make_folder, reason
-from quire.tiers.disk.calls.owner import FolderLock, model_folder
+from quire.tiers.disk.calls.files import REAL_FILES, Files, make_folder
+from quire.tiers.disk.calls.owner import model_folder
 from quire.tiers.disk.pages.slots import Failed, NoVerdict, Sums, Unanswered
 from quire.tiers.disk.pages.tier import DiskIO, DiskTier
 from quire.tiers.mover import Mover
+from quire.tiers.process import FolderLock, reason
 
 Slots = NDArray[np.int32]
 

@@ -52,6 +52,11 @@ class RankedTier:
         self._counts = DiskCounts()
         self._closed = False
 
+    @property
+    def stopped(self) -> int:
+        """None: worker threads are the ranks'."""
+        return 0
+
     def info(self) -> TierInfo:
         """A page is that of all ranks together."""
         return self._info

@@ -37,6 +37,7 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+HALF = ("llama", "qwen3", "gemma3")
 KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
 WIDE = {name: size for name, size in SHAPE.items() if name != "head_dim"}
 CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
@@ -93,10 +94,10 @@ def test_logits_are_those_of_transformers(name: str) -> None:
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
-def test_in_bfloat16_it_rounds_where_they_do(name: str) -> None:
+@pytest.mark.parametrize(("name", "dtype"), [("llama", "float16"), *((n, "bfloat16") for n in HALF)])
+def test_in_half_precision_it_rounds_where_they_do(name: str, dtype: str) -> None:
     """A processor may add up a wide product in another order: then a place or two in a thousand rounds otherwise."""
-    module = make(name, torch.bfloat16)
+    module = make(name, getattr(torch, dtype))
     _, wanted, _ = steps(copy.deepcopy(module), "transformers")
     _, logits, _ = steps(module, "own")
     ours, theirs = next((one.float(), other.float()) for one, other in zip(logits, wanted, strict=True) if len(other))
@@ -194,3 +195,24 @@ def test_other_families_run_transformers_code() -> None:
 def test_a_forward_nobody_knows() -> None:
     with pytest.raises(InputError, match="pass one of auto, own, transformers"):
         from_module(build("llama"), forward="fast")
+
+
+def test_an_engine_in_float16() -> None:
+    """Pages are in float16 too; each token is one that transformers' own code in float16 may choose as well, whether
+    its prompt was computed, reused, or brought back from host memory."""
+    module = make("llama", torch.float16)
+    theirs = copy.deepcopy(module)
+    config = EngineConfig(12, 40, block_size=8, max_num_tokens=32, max_sequences=4, max_length=96)
+    prompts = [list(range(start, start + 50)) for start in (20, 90, 150, 20)]
+    with Engine(from_module(module), config) as engine:
+        assert {pages.dtype for pages in engine.pages.kv.values()} == {torch.float16}
+        runs = []
+        for prompt in prompts:
+            runs.append(engine.submit(prompt, Sampling(max_tokens=8, ignore_eos=True)))
+            engine.drain()
+        assert runs[-1].reused >= 40 and engine.cache.stats().onboarded
+    for prompt, run in zip(prompts, runs, strict=True):
+        tokens = run.answers[0].tokens
+        logits = theirs(torch.tensor([prompt + tokens[:-1]]), use_cache=False).logits[0, len(prompt) - 1 :].float()
+        chosen = logits.gather(1, torch.tensor(tokens)[:, None])[:, 0]
+        assert (logits.amax(dim=-1) - chosen).max() <= 0.01 * logits.std(), "not even nearly the best"

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from quire import InputError  # noqa: E402
+from quire import InputError, Request  # noqa: E402
 from quire.core.check import check  # noqa: E402
 from quire.engine import Engine, EngineConfig, Sampling, from_module  # noqa: E402
 
@@ -19,6 +19,10 @@ from ... import families  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 FAMILIES = [name for name in (*families.NAMES, *families.POOLED) if name not in families.RECURRENT]
+
+
+def ints(*numbers: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+    return np.array(numbers, np.int32)
 
 
 def make(name: str, *, graphs: Literal["on", "off"], overlap: bool = False, **more: Any) -> Engine:
@@ -68,6 +72,30 @@ def test_tables_on_the_device_are_those_of_the_cache(name: str) -> None:
         for group, table in tables.by_group.items():
             assert (table[:-1].cpu().numpy() == engine.cache.table(group)).all()
             assert (table[-1] == tables.spare_slots[group]).all()
+
+
+def test_tensorrt_llm_15546_the_numbers_of_a_step_are_not_written_over_before_its_copy_ran() -> None:
+    """The case of the museum, of a step that is replayed: it reads its numbers and the tables' changed cells from one
+    copy, of memory that is its alone. The next step is packed, and the tables change, before that copy has run."""
+    with make("llama", graphs="on") as engine:
+        cache, graphs = engine.cache, engine.graphs
+        assert graphs is not None
+        (one,) = cache.add_sequence_batch([Request("a", ints(*range(8)))]).sequences
+        cache.commit(one)
+        graphs._tables.changes(0)  # the prompt's are written
+        step, numbers = graphs._steps[1], []
+        for token in range(8, 10):
+            assert cache.grow(one, ints(token)) is not None
+            changes = graphs._tables.changes(step.room)
+            numbers.append(step.numbers_of(ints(token), ints(token), ints(one.row), changes))
+            if token == 8:
+                told = numbers[0].copy()
+                assert one.slots()[2] in told, "a new cell travels with it"
+            cache.commit(one)
+        first, second = numbers
+        assert np.array_equal(first, told) and not np.array_equal(first, second)
+        kept = (second, cache.table(), step.numbers.cpu().numpy(), step._padding)
+        assert not any(np.shares_memory(first, other) for other in kept)
 
 
 def test_rows_to_spare_touch_no_page_of_the_cache() -> None:

@@ -12,15 +12,20 @@ import logging
 from collections.abc import Sequence
 from threading import Event, Thread
 
+import numpy as np
+from numpy.typing import NDArray
+
 from quire.core.records.errors import MissingExtra, install_line, say
-from quire.tiers.base import Bytes
 
 try:
     import torch
 except ImportError as missing:
-    raise MissingExtra(say("quire.tiers.pinning", f"it needs torch ({missing})", install_line("torch"))) from missing
+    raise MissingExtra(
+        say("quire.tiers.gpu.pinning", f"it needs torch ({missing})", install_line("torch"))
+    ) from missing
 
 log = logging.getLogger(__name__)
+Bytes = NDArray[np.uint8]
 PORTABLE = 1  # cudaHostRegisterPortable: for every device of this process
 
 
