@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable
 
 from quire.core.admission import charge
+from quire.core.admission.launched_only import launched_only
 from quire.core.admission.prepare import ready_to_claim
 from quire.core.admission.promise import make_promise
 from quire.core.records.config import num_encoder_columns
@@ -56,7 +57,8 @@ def claim_each(
                 continue
             prepared.fits = purpose
         claim = Promise(prepared, purpose)
-        row = make_promise(setup, claim, explains)
+        with launched_only(registry):
+            row = make_promise(setup, claim, explains)
         promises.append(claim)
         if row < 0 and usual is not None:
             claim.noted = usual
