@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quire.core.admission.budgets import spared
-from quire.core.admission.claim import note_facts
-from quire.core.admission.launched_only import launched_only
+from quire.core.admission.claim import launched_only, note_facts
 from quire.core.admission.prepare import check_device, ready_for
 from quire.core.admission.promise import make_promise
 from quire.core.records.groups import columns_of, growth

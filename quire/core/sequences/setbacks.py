@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quire.core.admission.claim import note_facts
-from quire.core.admission.launched_only import launched_only
+from quire.core.admission.claim import launched_only, note_facts
 from quire.core.admission.promise import make_promise
 from quire.core.outside.find import Found
 from quire.core.outside.lose import LostPage
