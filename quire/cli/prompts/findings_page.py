@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import quire.simulate.show.html as html
 from quire.insight.findings.find import LogFindings
-from quire.insight.findings.finding import Finding
+from quire.insight.findings.finding import Finding, span_text
 from quire.simulate.show.number_format import count_text, share_text
 
 NONE = "No finding: nothing that is known to keep prompts from sharing stands out."
@@ -64,7 +64,7 @@ def _rate_of(one: Finding) -> str:
         return "their hit rate"
     if "until" not in one.facts:
         return "the others' hit rate"
-    return f"the others' hit rate from {one.facts['from']:.0f} to {one.facts['until']:.0f} s"
+    return f"the others' hit rate {span_text(one.facts['from'], one.facts['until'])}"
 
 
 def _card(number: int, one: Finding) -> html.Markup:

@@ -28,6 +28,7 @@ class Difference:
     other: int  # in the earlier prompt
     text: bytes  # what stands there
     moved: int  # tokens that stand there in another order
+    left_out: int  # tokens at the end of the earlier prompt that are not here
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Differences:
     variants: float  # different texts there, of all pairs
     moved: float  # of the pairs have the same tokens there, in another order
     moved_in: slice  # where
+    left_out: int  # the median
 
     @property
     def place(self) -> int | None:
@@ -72,7 +74,10 @@ def differences_of(pairs: Sequence[Pair], fetch: Fetch) -> Differences:
         max((one.place + one.moved for one in pieces), default=0),
     )
     places = tuple(one.place for one in found)
-    return Differences(places, width, other, variants, len(pieces) / len(found), slice(first, end))
+    return Differences(
+        places, width, other, variants, len(pieces) / len(found), slice(first, end),
+        round(median(one.left_out for one in found)),
+    )  # fmt: skip
 
 
 def _difference(pair: Pair, mine: Int32, other: Int32) -> Difference:
@@ -82,8 +87,17 @@ def _difference(pair: Pair, mine: Int32, other: Int32) -> Difference:
     back = equal_tokens(mine[place:end][::-1], other[place:other_end][::-1])
     return Difference(
         place, end - back - place, other_end - back - place, mine[place : end - back].tobytes(),
-        reordered(mine[place:], other[place:]),
+        reordered(mine[place:], other[place:]), _left_out(pair, mine, other),
     )  # fmt: skip
+
+
+def _left_out(pair: Pair, mine: Int32, other: Int32) -> int:
+    """Tokens behind the last equal run that the earlier prompt has alone; what all prompts end with does not count."""
+    run = pair.aligned.kept[-1]
+    mine = mine[start_of(pair.aligned.mine_ends, run.mine + run.chunks) :]
+    other = other[start_of(pair.aligned.other_ends, run.other + run.chunks) :]
+    equal = equal_tokens(mine, other)
+    return len(other) - equal - equal_tokens(mine[equal:][::-1], other[equal:][::-1])
 
 
 def equal_tokens(one: Int32, other: Int32) -> int:

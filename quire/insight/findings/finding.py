@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from math import sqrt
 from typing import Any
 
@@ -11,6 +12,7 @@ from quire.trace.units import Int32
 
 Fetch = Callable[[Sequence[int]], dict[int, Int32]]  # tokens of requests, by number
 Place = Callable[[int, int], str | None]  # the message of a request that has a token
+EPOCH = 100_000_000.0  # seconds: less is a log's own clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +69,12 @@ def at_least(good: int, looked: int) -> float:
     middle = share + z * z / (2 * looked)
     spread = z * sqrt(share * (1 - share) / looked + z * z / (4 * looked * looked))
     return max(0.0, (middle - spread) / (1 + z * z / looked))
+
+
+def span_text(begin: float, end: float) -> str:
+    """From when to when, for people: the time of day if the log has it."""
+    if begin < EPOCH:
+        return f"from {begin:.0f} to {end:.0f} s"
+    first, last = (datetime.fromtimestamp(time, UTC) for time in (begin, end))
+    until = f"{last:%H:%M:%S}" if first.date() == last.date() else f"{last:%Y-%m-%d %H:%M:%S}"
+    return f"from {first:%Y-%m-%d %H:%M:%S} to {until} UTC"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.insight.findings.finding import Finding, at_least
+from quire.insight.findings.finding import Finding, at_least, span_text
 from quire.insight.findings.prompt_rows.lost_text import LostText
 from quire.insight.findings.prompt_rows.prompt_log import PromptLog
 from quire.insight.findings.prompt_rows.window import Window
@@ -115,7 +115,7 @@ def _finding(log: PromptLog, window: Window, plain: Int64, flush: _Flush) -> Fin
     facts: dict[str, float] = {"stored": round(float(stored), 4), "others": round(float(flush.others.mean()), 4)}
     text = f"{100 * stored:.0f} % of all tokens that are stored are of prompts that find {100 * own:.0f} % of theirs: "
     if flush.is_flood:
-        text += f"a flood of {int(members.sum()):,} requests from {times[0]:.0f} to {times[-1]:.0f} s of the log."
+        text += f"a flood of {int(members.sum()):,} requests {span_text(float(times[0]), float(times[-1]))}."
         facts |= {"from": float(times[0]), "to": float(times[-1]), "until": float(beside[-1])}
         advice = "Send such batches when little else runs, to a worker of their own, or with reuse=False."
     else:

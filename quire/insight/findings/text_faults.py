@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from quire.insight.findings.alignment import Change
-from quire.insight.findings.exact import SAME, Differences, differences_of
+from quire.insight.findings.exact import SAME, Differences, differences_of, examples_of
 from quire.insight.findings.finding import Fetch, Finding, Place, at_least
 from quire.insight.findings.pairs import Group, Pairs
 from quire.insight.findings.prompt_rows.memory import hits, rows_of
@@ -24,6 +24,7 @@ COMPACTED, LEAST_SUMMARY = "compacted", 8  # tokens that stand for what was cut
 FEW_VARIANTS = 0.35  # different texts in one place: it is written in several ways
 SOME_VARIANTS, FEW_TOKENS = 0.7, 8  # where they are short and stand anywhere
 NARROW = 64  # tokens
+MOST_LEFT_OUT = 8  # tokens at a history's end that are gone, where it is cut at its front
 ADVICE: dict[str, str] = {
     Change.CHANGED: "Put what changes behind what stays: in the last message, or behind the tools.",
     DRIFT: "Write it in one way: trim white space, and fill one template in one place of the client.",
@@ -78,6 +79,8 @@ class TextFaults:
             return None
         exact = differences_of(group.pairs, self._fetch)
         kind = _kind_of(group.change, exact)
+        if (group.change is Change.CUT and exact.left_out > MOST_LEFT_OUT) or self._is_edited(group, kind, exact):
+            return None
         before, after = self._gain(group, kind, exact)
         if not self._least.is_met(before, after):
             return None
@@ -91,6 +94,15 @@ class TextFaults:
             before, after, at_least(len(group.pairs), group.looked), name, exact.middle, message, lines,
             int(log.lengths[group.members].sum()), {"tokens": exact.width},
         )  # fmt: skip
+
+    def _is_edited(self, group: Group, kind: str, exact: Differences) -> bool:
+        """Whether somebody works on the text: each version differs from the one before in another place."""
+        replaced = 2 * exact.other_width >= exact.width  # else something is put in, as a talk that grows before it
+        if kind != Change.CHANGED or exact.place is not None or not replaced:
+            return False
+        both = [(pair, self._pairs.pair_of(pair.other)) for pair in examples_of(group.pairs)]
+        moved = [abs(pair.aligned.place - one.aligned.place) > NARROW for pair, one in both if one is not None]
+        return 2 * sum(moved) > len(moved)
 
     def _is_enough(self, group: Group) -> bool:
         """Many pairs, or most of few: what is seldom lost can have one cause."""
