@@ -1,7 +1,7 @@
 """Speed and memory of `quire findings` on a log of token ids, of ten applications of which three have a fault.
 
     python benchmarks/findings.py                                # 100,000 requests of 2,000 tokens: a file of 1 GB
-    python benchmarks/findings.py --requests 1000000 --tokens 500
+    python benchmarks/findings.py --requests 1000000 --tokens 200
 
 Application 0 writes a time into its system prompt, 1 sends a salt with each request, 2 writes its tools in any order;
 the others are as they should be. Says what was found, and what the command took.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fuzzing.oracle import claims
+from fuzzing.oracle import claims, pending
 from fuzzing.oracle.charge import Charge
 from fuzzing.oracle.pools import EXCHANGE
 from fuzzing.oracle.state import Batch, Claim, Done, Row, State
@@ -99,7 +99,13 @@ class Model:
     # -- claims ------------------------------------------------------------------------------------------------------
 
     def find(self, ask: Ask, purpose: str) -> Claim:
-        """What is there for a request in every stream; holds nothing yet."""
+        """What is there for a request in every stream; holds nothing yet. What a batch shares is not, before that is
+        launched."""
+        with pending.launched_only(self):
+            return self.find_offered(ask, purpose)
+
+    def find_offered(self, ask: Ask, purpose: str) -> Claim:
+        """The same, with what a batch offers its own claims."""
         claim = claims.find(self.own, ask, purpose)
         if self.cross is not None and ask.encoder is not None:
             claim.across = claims.find(self.cross, encoder_ask(ask), "encoder")

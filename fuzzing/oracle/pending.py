@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fuzzing.oracle import reach
@@ -37,6 +38,19 @@ def lengthen(state: State, claim: Claim, usable: int) -> None:
     claim.source, claim.sources = None, []
     needed = [reach.needed(kind, best * size, size) for kind in state.kinds]
     claim.pages = [{block: pages[block] for block in some} for pages, some in zip(claim.found, needed, strict=True)]
+
+
+@contextmanager
+def launched_only(model: Any) -> Iterator[None]:
+    """While it is open, rows that share what is yet to be launched are as far as launched steps compute them."""
+    before = {row: row.launched for row, *_ in model.coming}
+    for row in before:
+        row.launched = max(
+            (until for step in model.steps for rider, _, _, until in step.rides if rider is row), default=0
+        )
+    yield
+    for row, end in before.items():
+        row.launched = end
 
 
 def last_edge(state: State, claim: Claim, row: Row, usable: int) -> int:

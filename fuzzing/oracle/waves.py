@@ -70,7 +70,7 @@ def next_wave(model: Model, batch: Batch, rows: list[Row], before: dict[Row, int
 
 def look_again(model: Model, claim: Claim) -> None:
     """It may start later than it thought."""
-    found = model.find(claim.ask, claim.purpose)
+    found = model.find_offered(claim.ask, claim.purpose)
     if found.start <= claim.start:
         return
     if model.world.receipts:

@@ -77,15 +77,17 @@ class FlakyTier:
 class AtOnce:
     """The jobs of a mover done by whoever hands them over: a thread costs more than what small pages need."""
 
-    def __init__(self, jobs: SimpleQueue[Callable[[], None] | None]) -> None:
-        self.get, self._jobs = jobs.get, jobs
+    def __init__(self, mover: Mover) -> None:
+        self.get, self._jobs, self._mover = mover._jobs.get, mover._jobs, mover
 
     def put(self, job: Callable[[], None] | None) -> None:
-        """Do it; the last one ends the thread."""
+        """Do it, and carry what it has queued; the last one ends the thread."""
         if job is None:
             self._jobs.put(None)
-        else:
-            job()
+            return
+        job()
+        while len(self._mover._queue):
+            self._mover._run_next()
 
 
 class Content:
@@ -103,7 +105,7 @@ class Content:
         layout = PageLayout(size, world.planes)
         self.mover = Mover(tiers, [layout] * world.num_groups, world.block_size, staging_bytes=4 * size)
         if world.rows % THREADED:
-            self.mover._jobs = cast("SimpleQueue[Callable[[], None] | None]", AtOnce(self.mover._jobs))
+            self.mover._jobs = cast("SimpleQueue[Callable[[], None] | None]", AtOnce(self.mover))
         self.words: list[list[Words]] = [
             [self._words(arena.view(group)) for group in range(world.num_groups)] for arena in self.arenas
         ]

@@ -130,7 +130,7 @@ class Cache(ColderTiers, Questions):
     def probe(self, requests: Iterable[Request | Prepared], purpose: Purpose = "compute") -> list[Probe]:
         """What a claim would find now; holds nothing and changes nothing."""
         with self._asked():
-            return probe_batch(self._setup, requests, purpose)
+            return probe_batch(self._registry, requests, purpose)
 
     def explain(self, request: Request | Prepared, purpose: Purpose = "compute") -> Receipt:
         """Why a claim would miss what it would miss now, token by token; holds nothing and changes nothing.

@@ -22,6 +22,7 @@ from quire.insight.findings.pairs import Pairs
 from quire.insight.findings.prompt_rows.lost_text import find_lost
 from quire.insight.findings.prompt_rows.memory import hits, rows_of
 from quire.insight.findings.prompt_rows.prompt_log import LogReader, PromptLog, dense
+from quire.insight.findings.repairs import Repairs
 from quire.insight.findings.short_pieces import reordered
 from quire.insight.findings.text_faults import TextFaults
 from quire.trace.prompts.log_lines import take_ids
@@ -293,3 +294,41 @@ def test_new_text_before_a_closing_line_is_not_mended_away() -> None:
     (one,) = found_among(prompts)
     assert one.kind == "changed" and one.token == 0 and one.before == 0
     assert 0.65 < one.after < 59 / 60 * 400 / 523
+
+
+def test_a_memory_of_less_than_two_prompts_is_too_small() -> None:
+    """Three talks in turn: each turn finds the one before it where all three are kept."""
+    talks = [words(1000) for _ in range(3)]
+    prompts = [np.concatenate([talks[turn % 3], words(40)]) for turn in range(30)]
+    log = log_of(prompts)
+    for memory, kinds in ((1500, ["memory"]), (2100, []), (4000, [])):
+        found = find_findings(log, FindOptions(memory), lambda _: {}, lambda *_: None).findings
+        assert [one.kind for one in found] == kinds
+        for one in found:
+            assert one.before == 0 and one.after == pytest.approx(27 * 1000 / (30 * 1040), abs=0.02)
+            assert one.facts["memory_tokens"] == 6000
+
+
+def test_the_gain_of_a_flush_is_that_of_all_others() -> None:
+    """One talk that comes again, prompts that do not, and what pushes the talk out."""
+    talk, crawler = words(1000), words(60)
+    prompts = list[Int32]()
+    for _ in range(40):
+        prompts += [np.concatenate([talk, words(20)]), words(1000), np.concatenate([crawler, words(8000)])]
+    log = log_of(prompts)
+    (one,) = find_findings(
+        log, FindOptions(9000), lambda numbers: {number: prompts[number] for number in numbers}, lambda *_: None
+    ).findings
+    assert one.kind == "flush" and one.before == pytest.approx(0, abs=0.01)
+    assert one.after == pytest.approx(39 * 1000 / (40 * 2020), abs=0.02)
+    assert one.facts["others"] == pytest.approx(2 / 3, abs=0.001)
+    assert one.weight == pytest.approx(one.gain * 2 / 3, abs=0.001)
+
+
+def test_a_history_that_is_not_cut_has_what_is_new() -> None:
+    """The last text that both have is the phrase that every prompt ends with."""
+    rules, messages, closing, new = words(300), [words(60) for _ in range(6)], words(40), words(100)
+    earlier = np.concatenate([rules, *messages, closing])
+    log = log_of([earlier, np.concatenate([rules, *messages[2:], new, closing])])
+    whole, longer = Repairs(Pairs(log, find_lost(log)), "cut", 0, 300).rows(np.arange(2))
+    assert whole[1].sum() == len(earlier) and longer[1].sum() == pytest.approx(len(earlier) + 100, abs=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -49,3 +50,39 @@ def test_a_single_request_is_explained(capsys: pytest.CaptureFixture[str]) -> No
     assert replay(shlex.split(command[0])) == 0
     told = capsys.readouterr().out
     assert told.startswith("Line 10, admitted at 45.0 s:") and "evicted" in told and "more slots for the group" in told
+
+
+def gain_told(out: str) -> tuple[float, float]:
+    found = re.search(r"hit rate ([\d.]+) % -> ([\d.]+) % at most", out)
+    assert found is not None, out
+    return float(found[1]), float(found[2])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "options", "fault", "mended"),
+    [
+        ("hybrid", "--shape FILE", "snapshot_at_end = false", "snapshot_at_end = true"),
+        ("rare-snapshots", "--shape FILE", "snapshot_every = 4096", "snapshot_every = 128"),
+        ("salt", "", "", ""),
+        ("small-pool", "--device-blocks 340", "340", "6000"),
+    ],
+)
+def test_the_gain_is_the_one_that_a_replay_without_the_fault_has(
+    name: str, options: str, fault: str, mended: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, shape = Path(f"examples/mysteries/{name}.jsonl"), Path(f"examples/mysteries/{name}.toml")
+    assert replay([str(trace), *options.replace("FILE", str(shape)).split()]) == 0
+    before, after = gain_told(capsys.readouterr().out)
+    if shape.exists():
+        text = shape.read_text(encoding="utf-8")
+        assert fault in text
+        shape = tmp_path / "mended.toml"
+        shape.write_text(text.replace(fault, mended), encoding="utf-8")
+    elif not fault:
+        lines = [json.loads(line) for line in trace.read_text(encoding="utf-8").splitlines()]
+        trace = tmp_path / "mended.jsonl"
+        trace.write_text("".join(json.dumps({**line, "scope": {}}) + "\n" for line in lines), encoding="utf-8")
+    assert replay([str(trace), *options.replace("FILE", str(shape)).replace(fault or " ", mended).split()]) == 0
+    rate = float(capsys.readouterr().out.split(" %")[0])
+    assert before + 10 < rate == pytest.approx(after, abs=1.0)

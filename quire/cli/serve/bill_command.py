@@ -23,7 +23,6 @@ from quire.core.records.errors import InputError, say
 from quire.insight.bills.bill import Bill
 from quire.insight.bills.bill_file import MOST_BYTES, load_bill, parse_bill
 from quire.insight.bills.prices import PriceList, load_prices
-from quire.simulate.show.number_format import bytes_text
 from quire.simulate.show.page_file import check_page, write_page
 
 SECONDS = 30.0
@@ -58,7 +57,7 @@ def _text(form: str, bill: Bill, prices: PriceList | None) -> str:
     if form == "csv":
         return as_csv(bill, prices)
     if form == "table":
-        return as_text(bill, prices, bytes_text)
+        return as_text(bill, prices)
     data = bill.to_json()
     if prices is not None:
         costs = prices.costs(bill)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import quire.simulate.show.html as html
-from quire.cli.serve.bill_rows import head, ordered, rows
+from quire.cli.serve.bill_rows import ordered, period, table
 from quire.insight.bills.bill import Bill, BillLine
 from quire.insight.bills.prices import PriceList
 from quire.simulate.show.number_format import bytes_text, count_text, share_text
@@ -11,13 +11,13 @@ from quire.simulate.show.number_format import bytes_text, count_text, share_text
 
 def page(bill: Bill, prices: PriceList | None) -> str:
     """The whole page."""
-    table, total = rows(bill, prices, bytes_text), bill.total
-    cost = f" They come to {table[-1][-1]}." if prices else ""
-    parts = [html.answer(f"{_accounts(bill)} used this cache from {bill.since} to {bill.until}.{cost}")]
+    (head, *rows), total = table(bill, prices), bill.total
+    cost = f" They come to {rows[-1][-1]}." if prices else ""
+    parts = [html.answer(f"{_accounts(bill)} used this cache from {period(bill)}.{cost}")]
     if bill.note:
         parts.append(html.warning(f"Not whole: {bill.note}."))
     parts.append(html.tiles(_tiles(total)))
-    parts.append(html.card([html.table(head(bill, prices), table)], "Who used what"))
+    parts.append(html.card([html.table(head, rows)], "Who used what"))
     evictors = [[who.name, other.name, bytes_text(number)] for who, line in ordered(bill)
                 for other, number in sorted(line.evicted_by.items(), key=lambda one: one[0].name)]  # fmt: skip
     if evictors:

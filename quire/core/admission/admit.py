@@ -89,7 +89,7 @@ def admit_batch(
         _learn_where_due(registry)
     _keep_waiting(registry, asked, len(sequences))
     if others or out or unfit:
-        refused = _in_order(others + _slot_refusals(setup, out, lacked), refused) + unfit
+        refused = _in_order(others + _slot_refusals(registry, out, lacked), refused) + unfit
     return Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted, snapshots=snapshots)
 
 
@@ -257,11 +257,11 @@ def _refusal(claim: Promise, short: Shortage, reason: Reason) -> Refusal:
     return Refusal(claim.request, reason, short.need, short.have, group=group)
 
 
-def _slot_refusals(setup: Setup, out: list[Promise], lacked: Shortage | None) -> list[Refusal]:
+def _slot_refusals(registry: Registry, out: list[Promise], lacked: Shortage | None) -> list[Refusal]:
     """What the first one left out would take off the free count now, and what is free."""
     if not out or lacked is None:
         return []
-    now = slots_now(setup, out[0].prepared, out[0].purpose)
+    setup, now = registry.setup, slots_now(registry, out[0].prepared, out[0].purpose)
     facts = [
         Shortage(0, sum([now[group] for group in groups]), setup.available(groups[0]), groups[0])
         for groups in setup.sharers

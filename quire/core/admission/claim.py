@@ -7,7 +7,10 @@ request --prepare--> Prepared --walk, claim--> Claim --admit--> Sequence
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import numpy as np
 
 from quire.core.admission import charge
 from quire.core.admission.prepare import ready_to_claim
@@ -21,6 +24,8 @@ from quire.core.state.explained import look_back, look_elsewhere
 from quire.core.state.prepared import Prepared, Purpose, ReadyRequest
 from quire.core.state.registry import Registry
 from quire.core.state.setup import Setup
+
+_ALL: AbstractContextManager[None] = nullcontext()
 
 
 def claim_batch(registry: Registry, requests: Iterable[Request | Prepared], purpose: Purpose) -> Claims:
@@ -56,7 +61,8 @@ def claim_each(
                 continue
             prepared.fits = purpose
         claim = Promise(prepared, purpose)
-        row = make_promise(setup, claim, explains)
+        with launched_only(registry):
+            row = make_promise(setup, claim, explains)
         promises.append(claim)
         if row < 0 and usual is not None:
             claim.noted = usual
@@ -65,6 +71,34 @@ def claim_each(
         if prepared.timed:
             registry.timed = True
     return refused
+
+
+def launched_only(registry: Registry) -> AbstractContextManager[None]:
+    """While it is open, rows that share what is yet to be launched are as far as launched steps compute them.
+
+        a  |......|          admitted, not launched
+        b  |aaaa|..|         shares a's first pages, in the same batch: both are launched together
+        c  |?                a claim between that admission and the launch finds nothing of a, and nothing of it in b
+
+    Else c would rest on what no step has begun to compute, also after a and b have been released.
+    """
+    return _without_coming(registry) if registry.in_flight.coming else _ALL
+
+
+@contextmanager
+def _without_coming(registry: Registry) -> Iterator[None]:
+    flight, store = registry.in_flight, registry.setup.store
+    ends = {ride.row: 0 for ride in flight.coming}
+    for ride in (ride for some in flight.rides.values() for ride in some):
+        if ride.row in ends:
+            ends[ride.row] = max(ends[ride.row], ride.end)
+    rows = np.array(list(ends), np.int32)
+    before = store.launched[rows]
+    store.launch(rows, np.array(list(ends.values()), np.int32))
+    try:
+        yield
+    finally:
+        store.launch(rows, before)
 
 
 def note_facts(registry: Registry, claim: Promise, row: int, now: int) -> None:

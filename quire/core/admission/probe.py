@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quire.core.admission.budgets import spared
-from quire.core.admission.claim import note_facts
+from quire.core.admission.claim import launched_only, note_facts
 from quire.core.admission.prepare import check_device, ready_for
 from quire.core.admission.promise import make_promise
 from quire.core.records.groups import columns_of, growth
@@ -41,11 +41,12 @@ class Probe:
     next_key: int | None = field(repr=False)
 
 
-def probe_batch(setup: Setup, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Probe]:
+def probe_batch(registry: Registry, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Probe]:
     """What a claim would find now: claim, count, give back."""
-    check_device(setup, "probe")
-    ready = ready_for(setup, requests, purpose)
-    return [_probe(setup, prepared, purpose) for prepared in ready]
+    check_device(registry.setup, "probe")
+    ready = ready_for(registry.setup, requests, purpose)
+    with launched_only(registry):
+        return [_probe(registry.setup, prepared, purpose) for prepared in ready]
 
 
 def explain_request(registry: Registry, request: Request | Prepared, purpose: Purpose) -> Receipt:
@@ -53,7 +54,8 @@ def explain_request(registry: Registry, request: Request | Prepared, purpose: Pu
     (prepared,) = ready_for(registry.setup, [request], purpose)
     now = registry.setup.now()
     claim = Promise(prepared, purpose)
-    row = make_promise(registry.setup, claim, True)
+    with launched_only(registry):
+        row = make_promise(registry.setup, claim, True)
     try:
         note_facts(registry, claim, row, now)
     finally:
@@ -99,11 +101,13 @@ def _idle(setup: Setup, claim: Promise, free: list[int]) -> list[int]:
     return counts
 
 
-def slots_now(setup: Setup, prepared: ReadyRequest, purpose: Purpose) -> list[int]:
+def slots_now(registry: Registry, prepared: ReadyRequest, purpose: Purpose) -> list[int]:
     """Slots per group that admitting a request would take off the free count now: claim, count, give back."""
+    setup = registry.setup
     free = [setup.available(group) for group in setup.groups]
     claim = Promise(prepared, purpose)
-    make_promise(setup, claim)
+    with launched_only(registry):
+        make_promise(setup, claim)
     taken = _taken(setup, claim, free)
     let_go(claim)
     return taken.slots_now

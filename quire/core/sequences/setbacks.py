@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quire.core.admission.claim import note_facts
+from quire.core.admission.claim import launched_only, note_facts
 from quire.core.admission.promise import make_promise
 from quire.core.outside.find import Found
 from quire.core.outside.lose import LostPage
@@ -232,7 +232,8 @@ def cut_row(registry: Registry, sequence: Sequence, cut: int, shared: int, end: 
 def reclaim(registry: Registry, claim: Promise, now: int) -> Setback:
     """A claim that has given back its hit looks again."""
     old, explains = claim.hit.start, claim.noted is not None
-    row = make_promise(registry.setup, claim, explains)
+    with launched_only(registry):
+        row = make_promise(registry.setup, claim, explains)
     if explains:
         note_facts(registry, claim, row, now)
         claim.receipt = None  # of what it found before

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quire.insight.findings.block_faults import large_blocks
+from quire.insight.findings.cache_faults import large_blocks, small_memory
 from quire.insight.findings.finding import Fetch, Finding, Place
 from quire.insight.findings.fine_part import fine_log, fine_part
 from quire.insight.findings.floods import floods
@@ -52,7 +52,7 @@ def find_findings(log: PromptLog, options: FindOptions, fetch: Fetch, place: Pla
         window = Window(log, options.memory_tokens, log.lengths - lost.used_tokens)
         found += split_caches(log, window) + retries(log, window)
         found += floods(log, window, lost)
-        found += large_blocks(log, lost, options.block_size, fetch)
+        found += large_blocks(log, lost, options.block_size, fetch) + small_memory(window)
     found.sort(key=lambda one: -one.weight)
     return LogFindings(len(log), total, float(lost.hit_tokens.sum() / total), found)
 

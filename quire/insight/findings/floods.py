@@ -113,13 +113,13 @@ def _finding(log: PromptLog, window: Window, plain: Int64, flush: _Flush) -> Fin
     own = window.rate(plain, members)
     times, beside = window.times[members], window.times[flush.others]
     facts: dict[str, float] = {"stored": round(float(stored), 4), "others": round(float(flush.others.mean()), 4)}
-    text = f"{stored:.0%} of all tokens that are stored come from prompts of which {own:.0%} are found again: "
+    text = f"{100 * stored:.0f} % of all tokens that are stored are of prompts that find {100 * own:.0f} % of theirs: "
     if flush.is_flood:
         text += f"a flood of {int(members.sum()):,} requests from {times[0]:.0f} to {times[-1]:.0f} s of the log."
         facts |= {"from": float(times[0]), "to": float(times[-1]), "until": float(beside[-1])}
         advice = "Send such batches when little else runs, to a worker of their own, or with reuse=False."
     else:
-        text += "they push out what others would have found."
+        text += "they push out what others would find."
         advice = "Give this tenant a worker or a share of its own, a low retention priority, or reuse=False."
     lines = tuple(window.lines[np.flatnonzero(members)[:3]].tolist())
     own_share = float(members.mean())

@@ -40,6 +40,13 @@ class LeastFault:
     pairs: int = 8
     requests: float = 0.005  # of all
     gain: float = 0.05  # of an application's prompt tokens
+    small_gain: float = 0.02  # the same, where it is a good part of what is computed
+    computed: float = 0.15  # of the tokens that are computed
+
+    def is_met(self, before: float, after: float) -> bool:
+        """Whether this gain is worth a finding."""
+        gain = after - before
+        return gain >= self.gain or (gain >= self.small_gain and gain >= self.computed * (1 - before))
 
 
 class TextFaults:
@@ -72,7 +79,7 @@ class TextFaults:
         exact = differences_of(group.pairs, self._fetch)
         kind = _kind_of(group.change, exact)
         before, after = self._gain(group, kind, exact)
-        if after - before < self._least.gain:
+        if not self._least.is_met(before, after):
             return None
         name = self._name_of(group.members)
         first = group.pairs[0]

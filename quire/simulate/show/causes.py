@@ -43,7 +43,7 @@ def reasons(result: Json) -> list[str]:
     parts = ", ".join(f"{NAMES[cause]} {text}" for cause, text in zip(shares, texts, strict=True) if text != "0.0 %")
     lines = [f"Why the others were computed, of all prompt tokens: {parts}."]
     gone = sum(shares.get(cause, 0.0) for cause in _GONE)
-    advice = [_repeated(misses, prompt), _scopes(shares), _states(result, shares), _windows(shares)]
+    advice = [_repeated(misses, prompt), _scopes(result, shares), _states(result, shares), _windows(shares)]
     advice += [_memory(result, gone), _slow(shares)]
     return lines + [line for line in advice if line]
 
@@ -69,13 +69,19 @@ def _repeated(misses: Json, prompt: int) -> str:
     )
 
 
-def _scopes(shares: dict[str, float]) -> str:
+def _gain(result: Json, share: float) -> str:
+    """What it brings if all of it were reused."""
+    rate = float(result.get("hit_rate") or 0.0)
+    return f"hit rate {share_text(rate)} -> {share_text(rate + share)} at most"
+
+
+def _scopes(result: Json, shares: dict[str, float]) -> str:
     share = shares.get("other_scope", 0.0)
     if share < SOME:
         return ""
     return (
         f"{share_text(share)} are known in another scope: a salt per request, or a LoRA or epoch that need not differ? "
-        "Use one salt for all requests that may share."
+        f"Use one salt for all requests that may share: {_gain(result, share)}."
     )
 
 
@@ -86,7 +92,8 @@ def _states(result: Json, shares: dict[str, float]) -> str:
     lowest = " No prompt could resume anywhere." if not result.get("tokens_saved") else ""
     return (
         f"{share_text(share)} are known text without a snapshot of the recurrent state at or behind it.{lowest} Take "
-        "snapshots more often (snapshot_every) and at the prompt's end, and give that group memory for them (share)."
+        "snapshots more often (snapshot_every) and at the prompt's end, and give that group memory for them (share): "
+        f"{_gain(result, share)}."
     )
 
 
@@ -109,7 +116,10 @@ def _memory(result: Json, share: float) -> str:
     which = (
         f" (group {groups[0].partition(', ')[2]})" if groups and len(result.get("hit_rate_by_group") or {}) > 1 else ""
     )
-    line = f"{share_text(share)} had been here and made room{which}: `quire sweep` shows what more memory brings."
+    line = (
+        f"{share_text(share)} had been here and made room{which}: `quire sweep` shows what more memory brings "
+        f"({_gain(result, share)})."
+    )
     if room < 2 * mean:
         line += (
             f" All tiers hold {count_text(room)} tokens, a prompt has {count_text(round(mean))} in the mean: the pool "

@@ -140,9 +140,10 @@ def figure(plot: Plot) -> Markup:
 
 
 def _words(text: str) -> str:
-    """Escaped; commands set as such, options and percentages in one piece."""
+    """Escaped; commands set as such, options and numbers with their units in one piece."""
     marked = re.sub("`([^`\n]+)`", r"<code>\1</code>", escape(text))
-    return re.sub(r"(?<![\w-])(--[a-z][\w-]*|[\d.,]+ %)", r'<span class="whole">\1</span>', marked)
+    whole = r"(?<![\w-])(--[a-z][\w-]*|[\d.,]+ (?:%|(?:m?s|min|[hd]|[kMGT]?B)\b(?!$)))"
+    return re.sub(whole, r'<span class="whole">\1</span>', marked)
 
 
 def _labels(plot: Plot, axes: Axes) -> str:

@@ -16,7 +16,17 @@ FIRST = ("hits-by-tier", "causes")  # what shows most
 RARE = 0.001  # of all prompt tokens: a cause below that has no layer of its own
 NONE = "no requests"
 _COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")
-_CAUSE_COLOURS = ("c1", "c2", "c4", "c5", "c6", "c7")  # as on the live page
+_CAUSE_COLOURS = ("c1", "c2", "c4", "c5", "c6", "c7")
+_COLOUR_OF = {
+    "new": "c1",
+    "interrupted": "c4",
+    "evicted": "c2",
+    "forgotten": "c2",
+    "other_scope": "c5",
+    "snapshot": "c6",
+    "window": "c6",
+    "short": "c7",
+}  # the same on every page, if no other has it
 _VIRTUAL = "Time is the replay's own clock, not the machine's."
 
 
@@ -125,11 +135,18 @@ def _causes(xs: list[float], series: Json) -> Plot | None:
     layers = {"reused": [whole - miss for whole, miss in zip(tokens, missed, strict=True)], **layers}
     shown = [
         PlotSeries(name, [count / whole if whole else None for count, whole in zip(row, tokens, strict=True)], colour)
-        for (name, row), colour in zip(layers.items(), ("c3", *_CAUSE_COLOURS, "cfaint"), strict=False)
+        for (name, row), colour in zip(layers.items(), ("c3", *_cause_colours(most), "cfaint"), strict=False)
     ]
     note = "Every prompt token was either reused or computed for one of these reasons."
     return Plot("causes", "Why tokens were computed", note, xs, shown, kind="bars", top=1.0, say=percent_text,
                 missing=NONE)  # fmt: skip
+
+
+def _cause_colours(causes: Sequence[str]) -> list[str]:
+    """A cause has its own colour; of those that have one in common, and of others, the next free one."""
+    owners = {_COLOUR_OF[cause]: cause for cause in reversed(causes) if cause in _COLOUR_OF}
+    free = iter([colour for colour in _CAUSE_COLOURS if colour not in owners])
+    return [_COLOUR_OF[cause] if cause in owners.values() else next(free) for cause in causes]
 
 
 def _hits_by_group(xs: list[float], series: Json) -> Plot | None:

@@ -185,7 +185,7 @@ def _numbered(names: dict[object, int], name: int | str | None) -> int:
 
 
 def shared(one: TraceRequest, other: TraceRequest) -> int:
-    """Tokens that two prompts begin with alike."""
+    """Tokens of the prefix that two prompts share."""
     if one.scope != other.scope:
         return 0
     count = min(len(one.parts), len(other.parts))

@@ -498,3 +498,35 @@ def test_a_part_of_a_window_is_shared_too(store: StoreName) -> None:
     cache.commit(cache.launch())
     check(cache)
     assert (one.computed, two.computed) == (24, 36)
+
+
+def test_a_claim_before_the_launch_finds_nothing_of_what_a_batch_shares(store: StoreName) -> None:
+    cache = sharing(store, receipts=True)
+    one, two = twins(cache)
+    assert edges(two)[1] > 8, "what it shares counts as handed out"
+    assert cache.explain(begins("c")).reused == 0
+    assert [probe.start for probe in cache.probe([begins("c")])] == [0]
+    with cache.claim([begins("c")]) as claims:
+        assert [claim.start for claim in claims] == [0], "no step has begun to compute it"
+        cache.release([one, two])
+        (three,) = cache.admit(claims).sequences
+    assert three.start == 0
+    check(cache)
+
+
+def test_a_claim_before_the_launch_finds_what_steps_in_flight_compute_of_a_sharer(store: StoreName) -> None:
+    cache = sharing(store)
+    one, step = flying(cache, length=30, max_chunk=8)
+    batch = cache.add_sequence_batch([begins("b", 30)], continuing=[one], max_chunk=8)
+    (two,) = batch.sequences
+    assert (one.computed, two.start) == (0, 16), "half of that is in flight, half is yet to be launched"
+    with cache.claim([begins("c", 30)]) as claims:
+        assert [claim.start for claim in claims] == [8]
+        check(cache)
+        later = cache.launch()
+        cache.commit(step)
+        cache.commit(later)
+        check(cache)
+        (three,) = cache.admit(claims).sequences
+    assert (two.computed, three.start) == (24, 8)
+    check(cache)

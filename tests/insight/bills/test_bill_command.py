@@ -111,3 +111,21 @@ def test_a_server_without_bills_and_one_that_ends(tmp_path: Path, capsys: pytest
         assert made.chat().status == 200
         assert made.get("/bills").json["total"]["requests"] == 1
     assert load_bill(tmp_path).lines[Who()].answers > 0
+
+
+def test_columns_add_up_as_printed_and_empty_ones_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Thirds of a unit: rounded each by itself they would be 0.1 short."""
+    bill = Bill(("device", "host"), "2026-11-19T20:50:34+00:00", "2026-11-19T22:50:34+02:00")
+    for name in ("alice", "bob", "carol"):
+        bill.lines[Who(name)] = BillLine(1, held={"device": 10**22}, loaded={"host": 1_333_333_333})
+    save_bill(bill, tmp_path / "bills.json")
+    assert main(["bill", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "2026-11-19 20:50 to 20:50 UTC"
+    assert lines[2].split() == ["account", "requests", "computed", "own", "device", "GiB·h", "from", "host", "GB"]
+    rows = [line.split() for line in lines[3:]]
+    for column, whole in ((4, "7.761"), (5, "4.0")):
+        *parts, said = (Decimal(row[column]) for row in rows)
+        assert sum(parts) == said == Decimal(whole)

@@ -41,6 +41,10 @@ class Window:
             self._plain = hits(self._rows, self.capacity)
         return self._plain
 
+    def hits_in(self, capacity: int) -> Int64:
+        """Tokens that each request finds in another memory."""
+        return hits(self._rows, capacity)
+
     def beginnings(self, apart: Int32 | None = None) -> Int32:
         """A number for the first chunk of each request, in its scope."""
         rows = self._with(apart)

@@ -1,4 +1,5 @@
-"""block_faults: blocks so large that what prompts share ends inside the first ones. Needs tokens of some prompts."""
+"""cache_faults: blocks so large that what prompts share ends inside the first ones (it needs tokens of some prompts),
+and a memory that cannot keep one prompt while another runs; of larger ones `quire sweep` says more."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ from quire.insight.findings.exact import equal_tokens
 from quire.insight.findings.finding import Fetch, Finding, at_least
 from quire.insight.findings.prompt_rows.lost_text import LostText
 from quire.insight.findings.prompt_rows.prompt_log import PromptLog
+from quire.insight.findings.prompt_rows.window import Window
 
 SAMPLE, NEIGHBOURS = 256, 4
 LEAST_GAIN = 0.1  # of the prompt tokens
-ENOUGH = 0.9  # of what the smallest blocks bring
+ENOUGH = 0.9  # of what the smallest blocks, or the largest memory, bring
+PROMPTS = 2  # of the mean length: a memory for less is too small, whatever the traffic is
 SMALLEST = 16  # tokens
 
 
@@ -63,3 +66,31 @@ def _shared(log: PromptLog, lost: LostText, fetch: Fetch) -> Iterator[tuple[int,
     tokens = fetch(sorted({one for request, many in others.items() for one in (request, *many)}))
     for request, many in others.items():
         yield request, max((equal_tokens(tokens[request], tokens[other]) for other in many), default=0)
+
+
+def small_memory(window: Window) -> list[Finding]:
+    """Whether more would be found in a memory that is some times as large."""
+    mean = float(window.lengths.mean())
+    if window.capacity >= PROMPTS * mean:
+        return []
+    plain, every = window.hits(), np.ones(len(window), bool)
+    before, most = window.rate(plain, every), window.rate(window.hits_in(int(window.lengths.sum())), every)
+    if most - before < LEAST_GAIN:
+        return []
+    size, found = window.capacity, plain
+    while window.rate(found, every) < before + ENOUGH * (most - before):
+        size *= 2
+        found = window.hits_in(size)
+    hurt = found > plain
+    text = (
+        f"The memory holds {window.capacity:,} tokens, a prompt has {mean:,.0f} in the mean: it cannot keep one while "
+        "another runs."
+    )
+    return [
+        Finding(
+            "memory", text, f"Give the cache memory for {size:,} tokens; quire sweep shows what each size brings.",
+            1.0, float(hurt.mean()), before, window.rate(found, every), at_least(int(hurt.sum()), len(window)),
+            None, None, None, tuple(window.lines[np.flatnonzero(hurt)[:3]].tolist()), int(window.lengths.sum()),
+            {"memory_tokens": size},
+        )
+    ]  # fmt: skip
