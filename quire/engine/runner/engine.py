@@ -283,8 +283,8 @@ class Engine:
 
     def _settle(self, turn: Turn) -> None:
         """Pages are where they belong; branches that lost some compute them again, or wait for new ones."""
-        if self.connector_side.connector is not None:  # it reads and fills pages when it likes
-            self.set_back(self.plans.settle(), turn)
+        if self.connector_side.connector is not None or not self.runs:  # it reads and fills pages when it likes; or
+            self.set_back(self.plans.settle(), turn)  # no later step may come: others wait until plans are finished
         else:
             touched = partial(slots_of, self.cache, turn, self.scheduler.queues.plain.still_ready(turn.rows))
             self.set_back(self.plans.settle_for(touched), turn)

@@ -143,6 +143,26 @@ def test_who_acts_between_two_steps_finds_every_page_where_the_cache_says() -> N
         assert_exact("llama", [first, run])
 
 
+def test_no_plan_is_open_when_the_last_run_has_ended() -> None:
+    """It ends with the read of a step in flight; moves for one that was cancelled are on their way still."""
+    tier = flaky("llama", Stuck)
+    engine = open_flaky("llama", tier, max_num_tokens=16, overlap=True)
+    push_down(engine)
+    run = engine.submit(words(0, 9), plain(6))
+    step(engine)
+    tier.most = 2
+    engine.submit(words(30, 70), plain(4))
+    step(engine)
+    until(lambda: tier.most < 0, "the third page")
+    engine.cancel(next(one for one in engine.runs.values() if one is not run))
+    with Crew() as crew:
+        crew.start(lambda: (until(lambda: run.done), tier.gate.set()))
+        finish(engine)
+    assert run.done and not tier.late and not len(engine.plans) and not engine.cache.open_plans()
+    assert_exact("llama", [run])
+    engine.close()
+
+
 @pytest.mark.parametrize("name", ["llama", "gemma3", "qwen3_next"])
 def test_a_step_waits_for_every_page_that_it_reads(name: str) -> None:
     tier = flaky(name, Slow)
