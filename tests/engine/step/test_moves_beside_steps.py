@@ -18,6 +18,7 @@ pytest.importorskip("transformers")
 from quire.core.records.plan import Kind  # noqa: E402
 from quire.engine import Loop  # noqa: E402
 from quire.engine.runner.engine import Engine  # noqa: E402
+from quire.engine.step.runs.branch import Run  # noqa: E402
 from quire.engine.step.step_slots import StepSlots  # noqa: E402
 from quire.tiers import Bytes  # noqa: E402
 
@@ -76,6 +77,11 @@ class Stuck(FlakyTier):
         super().__init__(*sizes)
         self.gate, self.most, self.late = Event(), 1000, False
         self.breaks = False  # those behind the gate fail
+
+    def open_behind(self, run: Run) -> None:
+        """The gate, when it is done."""
+        until(lambda: run.done)
+        self.gate.set()
 
     def write(self, group: int, slots: Sequence[int], data: Sequence[Bytes]) -> None:
         self.most -= len(slots)
@@ -156,7 +162,7 @@ def test_no_plan_is_open_when_the_last_run_has_ended() -> None:
     until(lambda: tier.most < 0, "the third page")
     engine.cancel(next(one for one in engine.runs.values() if one is not run))
     with Crew() as crew:
-        crew.start(lambda: (until(lambda: run.done), tier.gate.set()))
+        crew.start(tier.open_behind, run)
         finish(engine)
     assert run.done and not tier.late and not len(engine.plans) and not engine.cache.open_plans()
     assert_exact("llama", [run])
