@@ -302,6 +302,11 @@ class Engine:
             self.stats.num_setbacks += 1
             self.scheduler.set_back(setback, turn, self.in_flight.has)
 
+    def settle(self) -> None:
+        """Every step is read, and every page is where the cache says: for those who act between two steps."""
+        self.in_flight.read_all()
+        self.set_back(self.plans.settle(), Turn())
+
     def _bring(self, branch: Branch, turn: Turn) -> None:
         """Do not compute what the connector can bring."""
         work, run = turn.works[branch], branch.run

@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from quire.core.records.plan import Kind  # noqa: E402
+from quire.engine import Loop  # noqa: E402
 from quire.engine.runner.engine import Engine  # noqa: E402
 from quire.engine.step.step_slots import StepSlots  # noqa: E402
 from quire.tiers import Bytes  # noqa: E402
@@ -23,6 +24,7 @@ from quire.tiers import Bytes  # noqa: E402
 from ...tiers.stand_ins import FlakyTier, plan_of  # noqa: E402
 from ...waits import PATIENCE, until  # noqa: E402
 from ..steps import assert_exact, finish, plain, step, words  # noqa: E402
+from ..threads import Crew  # noqa: E402
 from .test_setbacks import DEVICE, PROMPT, Chance, ask, flaky, open_flaky, push_down, talk  # noqa: E402
 
 MORE = {"gemma3": (12, 13)}  # device pages: its beams need them in small steps
@@ -121,6 +123,24 @@ def test_an_offload_that_fails_beside_a_step_costs_its_page_and_nothing_else() -
     assert_exact("llama", [run, ask(engine, words(100, 70)), ask(engine, words(170, 70))])
     assert engine.pages.mover.stats().num_failed == num_failed, "a page is found that was never written"
     engine.close()
+
+
+def test_who_acts_between_two_steps_finds_every_page_where_the_cache_says() -> None:
+    tier = flaky("llama", Stuck)
+    engine = open_flaky("llama", tier, max_num_tokens=16)
+    first = ask(engine, words(0, 70))
+    push_down(engine)
+    tier.most, tier.breaks = 2, True
+    run = engine.submit(words(30, 79), first.sampling)
+    step(engine)
+    until(lambda: tier.most < 0, "the third page")
+    assert len(engine.plans) == 1
+    with Loop(engine) as loop, Crew() as crew:
+        found = crew.start(loop.call, lambda engine: len(engine.cache.open_plans()))
+        tier.gate.set()
+        assert found.result() == 0 and not tier.late
+        until(lambda: run.done)
+        assert_exact("llama", [first, run])
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "qwen3_next"])
