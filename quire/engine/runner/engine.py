@@ -73,6 +73,8 @@ _log = logging.getLogger("quire.engine")
 
 def _cache_config(model: Model, config: EngineConfig, connector: Connector | None) -> CacheConfig:
     groups = model.groups(config.block_size, config.snapshot_every)
+    if config.eviction_cost != "compute":  # else no shape is asked, of models that are not transformers' either
+        return config.cache_config(groups, connector is None)
     return config.cache_config(groups, connector is None, cost_doubles_at(model))
 
 
