@@ -26,8 +26,8 @@ class BadPages:
 
     num_open = 0
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine, self.left = engine, list(STALE)
+    def __init__(self, engine: Engine, scrubbed: bool) -> None:
+        self.engine, self.left, self.scrubbed = engine, list(STALE), scrubbed
         self.num_failed = 0
 
     def step(self) -> None:
@@ -36,6 +36,13 @@ class BadPages:
         if not self.left or not any(end and end % SMALL["snapshot_every"] == 0 for end in ends):
             return  # no state is to be copied
         cache, keeper = self.engine.cache, keeper_of(self.engine)
+        if self.scrubbed:
+            first = 3 * len(self.left)
+            self.left.pop()
+            keeper._found_bad(0, dict.fromkeys(range(first, first + 3), "bad"))
+            keeper.idle()
+            self.num_failed = keeper.report().scrubbed_bad
+            return
         coming = cache.prefetch(Request("stale", np.array(self.left.pop(), np.int32)))
         assert isinstance(coming, Prefetch)
         self.num_failed += len(keeper.run(coming.plan).result())
@@ -45,8 +52,10 @@ class BadPages:
         return True
 
 
-@pytest.mark.parametrize("length", [32, 48])
-def test_a_states_copy_runs_before_the_next_step_though_pages_on_the_disk_are_bad(length: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("length", "scrubbed"), [(32, False), (48, True)])
+def test_a_states_copy_runs_before_the_next_step_though_pages_on_the_disk_are_bad(
+    length: int, scrubbed: bool, tmp_path: Path
+) -> None:
     """A commit leaves it to the next plan. The keeper's thread must not be the one that takes it."""
     with lasting(NAME, tmp_path) as first:
         for prompt in STALE:
@@ -54,7 +63,7 @@ def test_a_states_copy_runs_before_the_next_step_though_pages_on_the_disk_are_ba
     for file in tmp_path.rglob("pages-*"):
         file.write_bytes(bytes(file.stat().st_size))
     with lasting(NAME, tmp_path) as engine:
-        engine.participants.append(bad := BadPages(engine))
+        engine.participants.append(bad := BadPages(engine, scrubbed))
         prompt = words(500, length)
         runs = [engine.submit(prompt, plain(40))]
         while step(engine) is not None:
