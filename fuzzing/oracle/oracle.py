@@ -99,7 +99,7 @@ class Oracle(Admissions, background.Answers):
         bad = [moves[place] for place in sorted(set(failed)) if late is None or moves[place][0][0] != slots.OFFLOAD]
         spoilt = faults.spoilt_pages(self.model, bad)  # a copy down that failed costs nothing
         setbacks = faults.spoil(self.model, spoilt)
-        return Closing(tuple(setbacks), self.model.take_plan())
+        return Closing(tuple(setbacks), None if late is not None else self.model.take_plan())
 
     def lose(self, group: int, slots: Sequence[int], tier: int) -> Closing:
         """The pages in some slots are bad."""
@@ -107,7 +107,8 @@ class Oracle(Admissions, background.Answers):
         if not bad:
             return Closing((), None)
         self.refresh()
-        return Closing(tuple(faults.spoil(self.model, bad)), self.model.take_plan())
+        setbacks = tuple(faults.spoil(self.model, bad))
+        return Closing(setbacks, None if tier == self.model.world.slow_tier else self.model.take_plan())
 
     def probe(self, ask: Ask, purpose: str) -> Outlook:
         """What a claim would find now and an admission take."""

@@ -192,7 +192,8 @@ class Cache(ColderTiers, Questions):
             self._watchers = (*others, watcher) if on else others
 
     def finish(self, plan: Plan, failed: Iterable[int] = (), undone: Iterable[int] = ()) -> Finished:
-        """Report a plan as run; `failed`: the moves that failed. Returns setbacks, and moves that replace pages.
+        """Report a plan as run; `failed`: the moves that failed. Returns setbacks, and moves that replace pages, which
+        behind a background plan go with the next one of a step.
 
         A move that read what a failed one should have written has failed too, in this plan or a later one: name it.
         `undone`: moves of a background plan that were given up, though the page may be as it was: it stays where it is.
@@ -383,11 +384,13 @@ class Cache(ColderTiers, Questions):
     def lose(self, group: int, slots: Iterable[int], tier: int = 0) -> Finished:
         """The pages in these slots are bad: they leave the tree at once, whatever is open, in all tiers.
 
-        Returns the setbacks, as `finish` does. A bad shadow costs only itself.
+        Returns the setbacks, as `finish` does: of the slow tier as behind a background plan. A bad shadow costs only
+        itself.
         """
         check_place(self.config, group, tier)
         with self._asked():
-            return lose_pages(self._registry, self._setup.now(), bad_pages(self._registry, group, slots, tier))
+            now, late = self._setup.now(), self.config.tiers[tier].slow
+            return lose_pages(self._registry, now, bad_pages(self._registry, group, slots, tier), late)
 
     def refresh(self) -> None:
         """Expire retention durations and prefetches whose time is over. Admission does so too."""

@@ -194,10 +194,11 @@ class TorchTier:
             if self._stream is None:
                 yield
                 return
-            if inside or self.behind is None:
+            behind = None if inside else self.behind  # which another thread may set meanwhile
+            if behind is None:
                 self._stream.wait_stream(torch.cuda.default_stream(self._stream.device))
             else:
-                self._stream.wait_event(self.behind)
+                self._stream.wait_event(behind)
             try:
                 with torch.cuda.stream(self._stream):
                     yield

@@ -1,6 +1,7 @@
 """Finish: a plan has run. Pages that a failed move should have brought are lost. Knows no promises: setbacks does.
 
-Of a background plan what has come is there from now on; a copy down that failed costs nothing but itself.
+Of a background plan what has come is there from now on; a copy down that failed costs nothing but itself. It may be
+finished on any thread, between any two calls of the engine's: moves that wait for the next plan are left to that one.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def finish_plan(registry: Registry, plan: Plan, failed: Iterable[int], undone: I
         land_moves(registry.setup, plan.moves, failed_moves)
     if not places:
         return NOTHING
-    return Finished(give_up(registry, _lost_pages(registry.setup, plan, places), now), registry.take_plan())
+    setbacks = give_up(registry, _lost_pages(registry.setup, plan, places), now)
+    return Finished(setbacks, None if plan.background else registry.take_plan())
 
 
 def warn_of_lost_plans(registry: Registry) -> None:

@@ -45,7 +45,8 @@ class Setback:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Setbacks, before their step runs, and the moves that replacing the pages took."""
+    """Setbacks, before their step runs, and the moves that replacing the pages took. Behind a background plan, or a bad
+    page of the slow tier, those are left to the next plan of a step."""
 
     setbacks: tuple[Setback, ...]
     plan: Plan | None = None
@@ -54,8 +55,9 @@ class Finished:
 NOTHING = Finished(())
 
 
-def lose_pages(registry: Registry, now: int, lost: list[LostPage]) -> Finished:
-    """Pages are lost, as of `now`: whose promises that changes, and the moves that replacing them took.
+def lose_pages(registry: Registry, now: int, lost: list[LostPage], late: bool = False) -> Finished:
+    """Pages are lost, as of `now`: whose promises that changes, and the moves that replacing them took, which go with
+    the next plan when it is `late`.
 
     The time comes before the pages: a caller's clock may raise, and naming them is the first change.
     """
@@ -63,7 +65,7 @@ def lose_pages(registry: Registry, now: int, lost: list[LostPage]) -> Finished:
         return NOTHING
     if registry.timed:
         registry.setup.refresh(now)  # they are remembered, and when they went
-    return Finished(give_up(registry, lost, now), registry.take_plan())
+    return Finished(give_up(registry, lost, now), None if late else registry.take_plan())
 
 
 def give_up(registry: Registry, lost: list[LostPage], now: int) -> tuple[Setback, ...]:

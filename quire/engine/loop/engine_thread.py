@@ -229,14 +229,14 @@ class Loop:
         return await asyncio.wrap_future(self._called(act))
 
     def _called(self, act: Callable[[Engine], Any], *, settled: bool = True) -> Future[Any]:
-        """`settled`: with nothing in flight."""
+        """`settled`: with nothing in flight, and no page on its way."""
         future: Future[Any] = Future()
 
         def job() -> None:
             if not future.set_running_or_notify_cancel():
                 return  # its caller waits no more
             try:
-                (self._read_all if settled else self.check_open)()
+                (self._settle if settled else self.check_open)()
                 future.set_result(act(self.engine))
             except BaseException as error:
                 future.set_exception(error)
@@ -362,11 +362,11 @@ class Loop:
         else:
             self._patience = None if report is None else 0.0
 
-    def _read_all(self) -> None:
-        """Nothing is in flight between two steps, for those that act there."""
+    def _settle(self) -> None:
+        """Nothing is in flight between two steps, for those that act there, and no plan is open."""
         try:
             if self._broken is None:
-                self.engine.in_flight.read_all()
+                self.engine.settle()
         except BaseException as error:
             self._break(error)
 

@@ -5,7 +5,6 @@ Knows the engine's pages; decides nothing about steps.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -16,9 +15,7 @@ from quire.core.cache import Cache
 from quire.core.outside.prefetch import Prefetch as Coming
 from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, StateError, say, shown
-from quire.core.records.plan import Plan
 from quire.core.records.request import Request
-from quire.core.sequences.setbacks import Finished
 from quire.core.state.claim import Refusal
 from quire.engine.model.layers import Model
 from quire.engine.model.pages import Pages
@@ -74,16 +71,13 @@ class DiskSide:
 
     num_open = 0  # what is under way holds no request up: the scheduler knows which wait
 
-    def __init__(
-        self, model: Model, cache: Cache, pages: Pages, carry: Callable[[Plan], None], config: DiskConfig
-    ) -> None:
+    def __init__(self, model: Model, cache: Cache, pages: Pages, config: DiskConfig) -> None:
         from quire.tiers.disk import DiskFolder, DiskKeeper, DiskLimits, page_index
 
         if not cache.config.tiers[-1].slow:
             cure = "give disk_bytes to the LLM, or disk_pages in the EngineConfig"
             raise InputError(say("an engine with a disk", "its cache has no pages there", cure))
-        self._cache, self._config, self._carry = cache, config, carry
-        self._late: deque[Finished] = deque()
+        self._cache, self._config = cache, config
         groups = cache.config.groups
         slots = [cache.config.slots_of(-1, nth) for nth in range(len(groups))]
         name = model_fingerprint(model, cache.config, namespace=config.namespace)
@@ -91,9 +85,7 @@ class DiskSide:
         folder = DiskFolder(config.folder, name, [group.page_bytes for group in groups], slots, limits=limits)
         layouts = [PageLayout(group.page_bytes, group.planes) for group in groups]
         try:
-            self.keeper: DiskKeeper = DiskKeeper(
-                cache, folder, pages.once_more(), layouts, on_setbacks=self._late.append
-            )
+            self.keeper: DiskKeeper = DiskKeeper(cache, folder, pages.once_more(), layouts)
         except BaseException:
             folder.close()
             raise
@@ -119,11 +111,7 @@ class DiskSide:
             raise
 
     def step(self) -> None:
-        """Plans that follow from bad pages are run as those of a step; all else its thread does by itself."""
-        while self._late:
-            plan = self._late.popleft().plan
-            if plan is not None:
-                self._carry(plan)
+        """Its thread does everything by itself."""
 
     def close(self) -> bool:
         """Copy down what is worth it, make it durable, end the thread; False: it hangs in the disk."""

@@ -38,7 +38,7 @@ class OuterMemory:
         self.tell_news: Callable[[], None] = self._news.set  # who waits for pages may go on; called from any thread
         self.shared = None if shared is None else SharedSide(engine, carry, self._tell, shared_config(shared))
         try:
-            self.disk = None if disk is None else DiskSide(*engine, carry, disk_config(disk))
+            self.disk = None if disk is None else DiskSide(*engine, disk_config(disk))
         except BaseException:
             if self.shared is not None:
                 self.shared.close()

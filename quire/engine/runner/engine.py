@@ -73,6 +73,8 @@ _log = logging.getLogger("quire.engine")
 
 def _cache_config(model: Model, config: EngineConfig, connector: Connector | None) -> CacheConfig:
     groups = model.groups(config.block_size, config.snapshot_every)
+    if config.eviction_cost != "compute":  # else no shape is asked, of models that are not transformers' either
+        return config.cache_config(groups, connector is None)
     return config.cache_config(groups, connector is None, cost_doubles_at(model))
 
 
@@ -283,8 +285,8 @@ class Engine:
 
     def _settle(self, turn: Turn) -> None:
         """Pages are where they belong; branches that lost some compute them again, or wait for new ones."""
-        if self.connector_side.connector is not None:  # it reads and fills pages when it likes
-            self.set_back(self.plans.settle(), turn)
+        if self.connector_side.connector is not None or not self.runs:  # it reads and fills pages when it likes; or
+            self.set_back(self.plans.settle(), turn)  # no later step may come: others wait until plans are finished
         else:
             touched = partial(slots_of, self.cache, turn, self.scheduler.queues.plain.still_ready(turn.rows))
             self.set_back(self.plans.settle_for(touched), turn)
@@ -301,6 +303,11 @@ class Engine:
         for setback in setbacks:
             self.stats.num_setbacks += 1
             self.scheduler.set_back(setback, turn, self.in_flight.has)
+
+    def settle(self) -> None:
+        """Every step is read, and every page is where the cache says: for those who act between two steps."""
+        self.in_flight.read_all()
+        self.set_back(self.plans.settle(), Turn())
 
     def _bring(self, branch: Branch, turn: Turn) -> None:
         """Do not compute what the connector can bring."""

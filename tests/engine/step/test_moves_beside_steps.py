@@ -16,13 +16,16 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from quire.core.records.plan import Kind  # noqa: E402
+from quire.engine import Loop  # noqa: E402
 from quire.engine.runner.engine import Engine  # noqa: E402
+from quire.engine.step.runs.branch import Run  # noqa: E402
 from quire.engine.step.step_slots import StepSlots  # noqa: E402
 from quire.tiers import Bytes  # noqa: E402
 
 from ...tiers.stand_ins import FlakyTier, plan_of  # noqa: E402
 from ...waits import PATIENCE, until  # noqa: E402
 from ..steps import assert_exact, finish, plain, step, words  # noqa: E402
+from ..threads import Crew  # noqa: E402
 from .test_setbacks import DEVICE, PROMPT, Chance, ask, flaky, open_flaky, push_down, talk  # noqa: E402
 
 MORE = {"gemma3": (12, 13)}  # device pages: its beams need them in small steps
@@ -75,6 +78,11 @@ class Stuck(FlakyTier):
         self.gate, self.most, self.late = Event(), 1000, False
         self.breaks = False  # those behind the gate fail
 
+    def open_behind(self, run: Run) -> None:
+        """The gate, when it is done."""
+        until(lambda: run.done)
+        self.gate.set()
+
     def write(self, group: int, slots: Sequence[int], data: Sequence[Bytes]) -> None:
         self.most -= len(slots)
         if self.most < 0 and not self.late:
@@ -120,6 +128,44 @@ def test_an_offload_that_fails_beside_a_step_costs_its_page_and_nothing_else() -
     assert num_failed >= 8 and not tier.late
     assert_exact("llama", [run, ask(engine, words(100, 70)), ask(engine, words(170, 70))])
     assert engine.pages.mover.stats().num_failed == num_failed, "a page is found that was never written"
+    engine.close()
+
+
+def test_who_acts_between_two_steps_finds_every_page_where_the_cache_says() -> None:
+    tier = flaky("llama", Stuck)
+    engine = open_flaky("llama", tier, max_num_tokens=16)
+    first = ask(engine, words(0, 70))
+    push_down(engine)
+    tier.most, tier.breaks = 2, True
+    run = engine.submit(words(30, 79), first.sampling)
+    step(engine)
+    until(lambda: tier.most < 0, "the third page")
+    assert len(engine.plans) == 1
+    with Loop(engine) as loop, Crew() as crew:
+        found = crew.start(loop.call, lambda engine: len(engine.cache.open_plans()))
+        tier.gate.set()
+        assert found.result() == 0 and not tier.late
+        until(lambda: run.done)
+        assert_exact("llama", [first, run])
+
+
+def test_no_plan_is_open_when_the_last_run_has_ended() -> None:
+    """It ends with the read of a step in flight; moves for one that was cancelled are on their way still."""
+    tier = flaky("llama", Stuck)
+    engine = open_flaky("llama", tier, max_num_tokens=16, overlap=True)
+    push_down(engine)
+    run = engine.submit(words(0, 9), plain(6))
+    step(engine)
+    tier.most = 2
+    engine.submit(words(30, 70), plain(4))
+    step(engine)
+    until(lambda: tier.most < 0, "the third page")
+    engine.cancel(next(one for one in engine.runs.values() if one is not run))
+    with Crew() as crew:
+        crew.start(tier.open_behind, run)
+        finish(engine)
+    assert run.done and not tier.late and not len(engine.plans) and not engine.cache.open_plans()
+    assert_exact("llama", [run])
     engine.close()
 
 

@@ -36,8 +36,8 @@ def flip(path: Path, offset: int) -> None:
 
 class TestDiskTier(FailureSuite):
     beside = frozenset(
-        {"counts", "erase", "index_bytes", "known", "learn", "missing", "sums", "sync", "unlearn", "verify"}
-    )
+        {"counts", "erase", "index_bytes", "known", "learn", "missing", "stopped", "sums", "sync", "unlearn", "verify"}
+    )  # fmt: skip
 
     @pytest.fixture
     def tier(self, tmp_path: Path) -> Iterator[Tier]:

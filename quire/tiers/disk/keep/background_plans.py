@@ -75,7 +75,7 @@ class BackgroundPlans:
 
     def report_setbacks(self, finished: Finished) -> None:
         """Pass on what a bad page changed."""
-        if (finished.setbacks or finished.plan) and self.on_setbacks is not None:
+        if finished.setbacks and self.on_setbacks is not None:
             self.on_setbacks(finished)
 
     def close(self) -> None:

@@ -41,8 +41,7 @@ class DiskKeeper:
     """Keeps what a cache has in its slow tier in a folder, and what the folder has in the cache.
 
     `tiers` are those above the disk, in order, for a second user beside the engine's mover; none where ranks have the
-    pages. `on_setbacks` hears, on the keeper's thread, when a bad page changes what a request was promised; a plan in
-    it is to be run as one of a step.
+    pages. `on_setbacks` hears, on the keeper's thread, when a bad page changes what a request was promised.
     """
 
     def __init__(
