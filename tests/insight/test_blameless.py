@@ -88,6 +88,22 @@ def test_a_time_behind_texts_of_other_lengths_is_no_edit(tmp_path: Path, capsys:
     assert kinds("findings", prompts, tmp_path / "log.jsonl", capsys) == ["changed"]
 
 
+@pytest.mark.parametrize("ends", [5, 100_000])
+def test_white_space_at_all_line_ends_is_no_time(ends: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No two prompts are equal for long, and the lines are. An id at two places is another each time."""
+    dice, lines = random.Random(5), [words(("line", n), 12) for n in range(60)]
+    prompts = Prompts()
+    for n in range(500):
+        drawn = [
+            [*line, dice.randrange(ends)] if ends == 5 or number < 2 else line for number, line in enumerate(lines)
+        ]
+        prompts.append([*sum(drawn, list[int]()), *words(("asked", n), 40)])
+    (kind,) = kinds("findings", prompts, path := tmp_path / "log.jsonl", capsys)
+    assert kind == ("drift" if ends == 5 else "changed")
+    main(["findings", str(path), "--json"])
+    assert json.loads(capsys.readouterr().out)["findings"][0]["after"] > 0.5
+
+
 def test_times_are_told_as_people_read_them() -> None:
     assert span_text(10.4, 90) == "from 10 to 90 s"
     assert span_text(1793621401, 1793623799) == "from 2026-11-02 12:10:01 to 12:49:59 UTC"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from statistics import median
 
 import numpy as np
@@ -17,6 +18,7 @@ from quire.trace.units import Int32
 
 MOST_EXAMPLES = 24  # pairs of a group
 SAME = 0.8  # of the places: then it is one
+WIDEST = 256  # tokens that are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Difference:
     text: bytes  # what stands there
     moved: int  # tokens that stand there in another order
     left_out: int  # tokens at the end of the earlier prompt that are not here
+    alike: float  # of what stands there: the same tokens in the same order in both
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class Differences:
     moved: float  # of the pairs have the same tokens there, in another order
     moved_in: slice  # where
     left_out: int  # the median
+    alike: float  # the same
 
     @property
     def place(self) -> int | None:
@@ -76,7 +80,7 @@ def differences_of(pairs: Sequence[Pair], fetch: Fetch) -> Differences:
     places = tuple(one.place for one in found)
     return Differences(
         places, width, other, variants, len(pieces) / len(found), slice(first, end),
-        round(median(one.left_out for one in found)),
+        round(median(one.left_out for one in found)), median(one.alike for one in found),
     )  # fmt: skip
 
 
@@ -88,7 +92,14 @@ def _difference(pair: Pair, mine: Int32, other: Int32) -> Difference:
     return Difference(
         place, end - back - place, other_end - back - place, mine[place : end - back].tobytes(),
         reordered(mine[place:], other[place:]), _left_out(pair, mine, other),
+        _alike(mine[place : end - back], other[place : other_end - back]),
     )  # fmt: skip
+
+
+def _alike(one: Int32, other: Int32) -> float:
+    if max(len(one), len(other)) > WIDEST:
+        return 0.0
+    return SequenceMatcher(None, one.tolist(), other.tolist(), autojunk=False).ratio()
 
 
 def _left_out(pair: Pair, mine: Int32, other: Int32) -> int:

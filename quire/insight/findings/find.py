@@ -50,9 +50,9 @@ def find_findings(log: PromptLog, options: FindOptions, fetch: Fetch, place: Pla
     if len(log) >= LEAST_REQUESTS:
         found = _text_faults(log, lost, options.memory_tokens, fetch, place)
         window = Window(log, options.memory_tokens, log.lengths - lost.used_tokens)
-        found += split_caches(log, window) + floods(log, window, lost)
+        found += split_caches(log, window) + retries(log, window)
+        found += floods(log, window, lost)
         found += large_blocks(log, lost, options.block_size, fetch) + small_memory(window)
-        found += retries(log, window)  # of equals the last: in a larger cache they cost less
     found.sort(key=lambda one: -one.weight)
     return LogFindings(len(log), total, float(lost.hit_tokens.sum() / total), found)
 

@@ -24,6 +24,7 @@ COMPACTED, LEAST_SUMMARY = "compacted", 8  # tokens that stand for what was cut
 FEW_VARIANTS = 0.35  # different texts in one place: it is written in several ways
 SOME_VARIANTS, FEW_TOKENS = 0.7, 8  # where they are short and stand anywhere
 NARROW = 64  # tokens
+ALIKE, LEAST_ALIKE = 0.8, 12  # of the tokens are in both, of so many: an id has less in common with another
 MOST_LEFT_OUT = 8  # tokens at a history's end that are gone, where it is cut at its front
 ADVICE: dict[str, str] = {
     Change.CHANGED: "Put what changes behind what stays: in the last message, or behind the tools.",
@@ -144,7 +145,8 @@ def _kind_of(change: Change, exact: Differences) -> str:
     if change is Change.CHANGED and exact.moved >= SAME:
         return Change.ORDER.value
     words = exact.place is None and max(exact.width, exact.other_width) <= FEW_TOKENS
-    drifts = exact.variants <= FEW_VARIANTS or (words and exact.variants <= SOME_VARIANTS)
+    spelled = exact.alike >= ALIKE and exact.width >= LEAST_ALIKE  # lines between which white space differs, say
+    drifts = exact.variants <= FEW_VARIANTS or ((words or spelled) and exact.variants <= SOME_VARIANTS)
     return DRIFT if change is Change.CHANGED and exact.width <= NARROW and drifts else change.value
 
 
