@@ -19,14 +19,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from disk_busy import busy_thread
 
 ROOT = Path(__file__).resolve().parents[1]
 JOB = 16  # pages
@@ -185,24 +184,6 @@ def forget(folder: Path) -> None:
             os.fsync(number)
             os.posix_fadvise(number, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(number)
-
-
-@contextmanager
-def busy_thread() -> Iterator[None]:
-    """A thread that gives the interpreter away only when it must."""
-    stop = Event()
-
-    def spin() -> None:
-        while not stop.is_set():
-            sum(range(100))
-
-    thread = Thread(target=spin)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def speeds(make: Callable[[Path], Any], folder: Path) -> Speeds:
