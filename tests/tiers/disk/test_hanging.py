@@ -13,13 +13,11 @@ from pathlib import Path
 from threading import Event, Thread, current_thread
 from typing import Any
 
-import numpy as np
 import pytest
 
 from quire import Request, Scope, StateError, check
 from quire.core.outside.prefetch import Prefetch
-from quire.core.records.plan import MoveColumn, Plan
-from quire.core.sequences.setbacks import Finished
+from quire.core.sequences.setbacks import Finished, Setback
 from quire.tiers import Bytes
 from quire.tiers.disk import DiskFolder, DiskIO, KeeperPace
 from quire.tiers.disk.calls.files import File, RealFiles
@@ -336,10 +334,11 @@ def test_setbacks_are_told_on_the_keepers_thread(tmp_path: Path) -> None:
     flip(model_folder(tmp_path, FINGERPRINT) / "pages-0", 3)
     again = Kept(tmp_path, KeeperPace(look_seconds=600, scrub_bytes_per_second=1e9))
     lose, told = again.cache.lose, list[str]()
+    found = again.cache.find(Request("reader", prompt(1)))
 
     def losing(group: int, slots: Iterable[int], tier: int = 0) -> Finished:
         lose(group, slots, tier)
-        return Finished((), Plan(10**6, np.zeros((1, len(MoveColumn)), np.int32)))
+        return Finished((Setback(found, 4, 0),))
 
     again.cache.lose = losing  # type: ignore[method-assign]
     again.keeper._upkeep.plans.on_setbacks = lambda finished: told.append(current_thread().name)
@@ -347,6 +346,7 @@ def test_setbacks_are_told_on_the_keepers_thread(tmp_path: Path) -> None:
         again.keeper.idle()
     again.keeper.idle()
     assert told == ["quire-keeper"] and again.keeper.report().scrubbed_bad == 1
+    found.close()
     again.close()
 
 
