@@ -524,6 +524,8 @@ def test_a_claim_before_the_launch_finds_what_steps_in_flight_compute_of_a_share
         assert [claim.start for claim in claims] == [8]
         check(cache)
         later = cache.launch()
+        starts = dict(zip(later.rows.tolist(), later.starts.tolist(), strict=True))
+        assert starts == {one.row: 8, two.row: 16}, "what it shares is not computed twice because others looked"
         cache.commit(step)
         cache.commit(later)
         check(cache)
